@@ -1,0 +1,164 @@
+"""The manifest: everything planc knows of a model, as a file. No torch is needed to read one.
+
+On disk modules are grouped: one `ModuleEntry` stands for all modules that differ only in layer numbers, so that a
+671 B model is a few dozen kilobytes. In memory `Manifest.modules` expands them to concrete names.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def generic_name(name: str) -> str:
+    """`name` with layer numbers replaced by `*`, exactly as transformers 5.24.0 does it.
+
+    Source: `transformers/distributed/parallel_utils.py`, `replace_layer_number_by_wildcard`. Of two numeric segments
+    in a row only the first is replaced, and a leading one never is: that is how transformers behaves.
+    """
+    return re.sub(r"\.\d+(\.|$)", lambda m: ".*" + m.group(1), name)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Packing(_File):
+    """How one dim of a weight holds several projections.
+
+    `blocks`: the parts lie one after the other (`[gate | up]`), `parts` are their widths. `interleaved`: the parts
+    alternate in groups (per head, as in GPT-NeoX, or every other feature, as in gpt-oss); a contiguous block of whole
+    groups (`group` features) is then itself a legal shard.
+    """
+
+    dim: int
+    layout: Literal["blocks", "interleaved"]
+    parts: tuple[int, ...]
+    group: int | None = None
+
+
+class Heads(_File):
+    """A Linear whose output is viewed as `count` heads of `size` features; `role` as attention uses it.
+
+    For a fused projection `role` is "fused" and `count * size` covers all of its parts.
+    """
+
+    role: Literal["query", "key", "value", "output", "fused", "other"]
+    count: int
+    size: int
+
+
+class Attention(_File):
+    """Head counts of an attention module, as seen at the attention function's inputs."""
+
+    num_heads: int
+    num_key_value_heads: int
+    head_dim: int
+
+
+class Experts(_File):
+    """A module that holds experts: how many, and whether it is called as `(hidden_states, indices, weights)`."""
+
+    num_experts: int
+    routed: bool = True
+
+
+class Quantization(_File):
+    """`quantization_config` of the model's config, as far as shards must respect it."""
+
+    method: str
+    bits: int | None = None
+    group_size: int | None = None
+    not_converted: tuple[str, ...] = ()
+
+
+class ParameterEntry(_File):
+    """A parameter by its name in its module; `shape` is global, `dtype` as torch prints it without `torch.`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    packing: Packing | None = None
+
+
+class ModuleEntry(_File):
+    """Modules alike but for their layer numbers.
+
+    `name` is the generic name with one `*` for each all-digit segment; `at` lists the numbers, each item a product of
+    inclusive ranges, one per `*`: `("0-2", "5")`, or `("3-60;0-255",)` for two. Without a `*`, `at` is empty.
+    `sizes` are the module's own integer and boolean attributes (`in_features`, `out_features`, `num_embeddings`, …).
+    """
+
+    name: str
+    at: tuple[str, ...] = ()
+    class_name: str
+    sizes: dict[str, int] = {}
+    parameters: tuple[ParameterEntry, ...] = ()
+    heads: Heads | None = None
+    attention: Attention | None = None
+    experts: Experts | None = None
+
+
+class Plans(_File):
+    """The model's own plans after transformers merged class, config and submodel plans (keys carry prefixes)."""
+
+    tp: dict[str, str] = {}
+    ep: dict[str, str] = {}
+    fsdp: dict[str, str] = {}
+    pp: dict[str, Any] = {}
+
+
+class ManifestFile(_File):
+    """The file format. Everything a check, a resolution or a program needs to know of a model."""
+
+    format_version: Literal[1] = 1
+    name: str
+    class_name: str
+    model_type: str | None = None
+    base_model_prefix: str = ""
+    dtype: str = "float32"
+    versions: dict[str, str] = {}
+    config: dict[str, Any] = {}
+    modules: tuple[ModuleEntry, ...]
+    ties: tuple[tuple[str, str], ...] = Field(default=(), description="(tied parameter, the parameter it shares)")
+    plans: Plans = Plans()
+    input_embeddings: str | None = None
+    output_embeddings: str | None = None
+    float32_modules: tuple[str, ...] = Field(default=(), description="generic names of modules kept in float32")
+    layers: str | None = Field(default=None, description="name of the list of decoder layers, for pipeline stages")
+    quantization: Quantization | None = None
+    flows: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One concrete module; `entry` holds what it shares with its like."""
+
+    name: str
+    entry: ModuleEntry
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterEntry]:
+        """The module's own parameters by full name."""
+        prefix = f"{self.name}." if self.name else ""
+        return {prefix + p.name: p for p in self.entry.parameters}
+
+
+class Manifest:
+    """A manifest in memory."""
+
+    def __init__(self, file: ManifestFile) -> None:
+        self.file = file
+
+    @cached_property
+    def modules(self) -> Mapping[str, Module]:
+        """Every module by concrete name, in the order of the model's `named_modules()`."""
+        raise NotImplementedError
+
+    @cached_property
+    def parameters(self) -> Mapping[str, tuple[Module, ParameterEntry]]:
+        """Every parameter by concrete name, tied ones under each of their names."""
+        raise NotImplementedError
