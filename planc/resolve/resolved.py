@@ -32,7 +32,8 @@ class ResolvedPlan:
     `rules` are all merged rules of each plan, whether or not the layout switches the plan on, weakest first.
     `matches` has the concrete names that each rule's key names, even where a stronger rule won or the plan is off;
     a rule that names nothing has an empty tuple. `displaced` are TP rules that an EP rule on the same module, or on
-    one above it, switched off: `displaced[tp_rule] = ep_rule`.
+    one above it, switched off (for at least one name): `displaced[tp_rule] = ep_rule`. `sources` are the virtual texts
+    in which the spans of the model's own rules point.
     """
 
     layout: Layout
@@ -42,6 +43,7 @@ class ResolvedPlan:
     rules: Mapping[PlanKind, tuple[PlanRule, ...]] = field(default_factory=dict)
     matches: Mapping[PlanRule, tuple[str, ...]] = field(default_factory=dict)
     displaced: Mapping[PlanRule, PlanRule] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def plan(self, kind: PlanKind) -> Mapping[str, Assignment]:
         return {"tp": self.tp, "ep": self.ep, "fsdp": self.fsdp}[kind]
