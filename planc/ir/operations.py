@@ -26,6 +26,8 @@ class TransformInput:
     """Before `module` runs, take its positional input number `argument` from `source` to `target` on `axis`.
 
     `gradient` is the placement in which the gradient of `target` comes back: `Partial` means that it must be summed.
+    `size` is the whole extent of the dim that `source` shards; without it the ranks tell each other their widths at
+    every call.
     """
 
     module: str
@@ -34,18 +36,24 @@ class TransformInput:
     source: Placement
     target: Placement
     gradient: Placement
+    size: int | None = None
     op: Literal["transform_input"] = "transform_input"
 
 
 @dataclass(frozen=True, slots=True)
 class TransformOutput:
-    """After `module` ran, take its output from `source` to `target` on `axis`; `gradient` is that of `target`."""
+    """After `module` ran, take its output from `source` to `target` on `axis`; `gradient` is that of `target`.
+
+    `size` is the whole extent of the dim that `source` shards (a Linear's `out_features`); without it the ranks tell
+    each other their widths at every call.
+    """
 
     module: str
     axis: Axis
     source: Placement
     target: Placement
     gradient: Placement
+    size: int | None = None
     op: Literal["transform_output"] = "transform_output"
 
 
