@@ -1,9 +1,9 @@
 """Applying fixes to texts."""
 
 from collections.abc import Iterable
+from itertools import accumulate
 
 from planc.diagnostics.diagnostic import Edit
-from planc.diagnostics.lines import line_starts
 
 
 def apply_edits(text: str, edits: Iterable[Edit]) -> str:
@@ -11,7 +11,7 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
 
     Raises `ValueError` when two of them overlap or one lies outside of the text.
     """
-    starts = line_starts(text)
+    starts = [0, *accumulate(len(line) + 1 for line in text.split("\n")[:-1])]
     edited = text
     limit = len(text)
     for edit in sorted(edits, key=lambda e: e.span, reverse=True):

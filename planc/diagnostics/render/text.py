@@ -5,8 +5,7 @@ from itertools import groupby
 
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Report, Sources
 from planc.diagnostics.edits import apply_edits
-from planc.diagnostics.lines import split_lines
-from planc.diagnostics.render.screen import Screen, cells, wrap
+from planc.diagnostics.render.screen import Screen, wrap
 from planc.diagnostics.render.snippet import PIPE_WIDTH, Mark, SourceLine
 from planc.diagnostics.render.summary import summary
 from planc.diagnostics.span import Span
@@ -79,7 +78,7 @@ class _Printer:
 
     def _snippet(self, file: str, places: list[tuple[Span, Mark]]) -> Iterator[str]:
         text = self.sources.get(file)
-        source = split_lines(text) if text is not None else []
+        source = text.split("\n") if text is not None else []
         if not all(0 < span.line <= len(source) for span, _ in places):
             # Nothing to quote: the labels are still said.
             yield from (line for _, m in places if m.text for line in self._detail("note", m.text))
@@ -141,10 +140,10 @@ class _Printer:
         if text is None:
             return
         try:
-            after = split_lines(apply_edits(text, edits))
+            after = apply_edits(text, edits).split("\n")
         except ValueError:
             return
-        before = split_lines(text)
+        before = text.split("\n")
         start = min(edit.span for edit in edits)
         behind = len(before) - max(edit.span.end_line for edit in edits)
         yield from self._patch_lines(start, before[start.line - 1 : len(before) - behind], "-", "removed")
