@@ -53,8 +53,8 @@ class TransformInput:
     """Before `module` runs, take its positional input number `argument` from `source` to `target` on `axis`.
 
     An input that the call doesn't pass by position (too few arguments) is left alone, except that number 0 must be
-    there. Backward: the gradient of the result arrives in `gradient`, and goes back to what `source` needs. The cases
-    that styles use:
+    there. Backward: the gradient of the result arrives in `gradient`, and goes back to what `source` needs. `size` is
+    the global size of the dim that `source` shards, where it does. The cases that styles use:
 
     - `R -> R`, gradient `P`: forward nothing; backward all-reduce (sum).
     - `R -> S(-1)`, gradient `S(-1)`: forward take this rank's block, no communication; backward all-gather.
@@ -66,6 +66,7 @@ class TransformInput:
     source: Placement
     target: Placement
     gradient: Placement
+    size: int | None = None
     op: Literal["transform_input"] = "transform_input"
 
 
@@ -227,8 +228,8 @@ class SplitStages:
 
     Layers of other stages, and the modules that only the first (`first`) or only the last (`last`) stage keeps, are
     replaced by an identity that returns its first argument. A module in both is kept on the first and the last stage
-    (an embedding that a tied head shares). A stage
-    but the first takes hidden states in place of ids; the last one's logits are broadcast to all.
+    (an embedding that a tied head shares). A stage but the first takes hidden states in place of ids; the last one's
+    logits are broadcast to all.
     """
 
     layers: str

@@ -5,11 +5,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planc.ir.operations import Operation
+from planc.ir.operations import Operation, ShardParameter
 from planc.layouts.layout import Axis, Layout
 from planc.layouts.placement import Placement
 from planc.model.manifest import Manifest, Module, ParameterEntry
+from planc.styles.types import StyleType
 from planc.syntax.plan import PlanKind
+
+
+class StyleError(Exception):
+    """Why a style can't be lowered on a module or parameter of this model at this layout; one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +25,18 @@ class Lowering:
     layout: Layout
     axis: Axis
 
+    @property
+    def size(self) -> int:
+        """The number of ranks of the style's axis."""
+        return self.layout.size(self.axis)
+
 
 class Style(ABC):
     """A named way to shard parameters and to transform what goes in and out of a module.
 
     `arguments` are the legal arguments with their default values (`{"split_factor": 2}`); an instance is one use.
-    Behaviour follows transformers 5.24.0, `distributed/tensor_parallel.py` and `distributed/expert_parallel.py`.
+    `plans` are those in which the style can be applied at all. Behaviour follows transformers 5.24.0,
+    `distributed/tensor_parallel.py` and `distributed/expert_parallel.py`.
     """
 
     name: ClassVar[str]
@@ -37,8 +48,26 @@ class Style(ABC):
     def __init__(self, **arguments: int | str) -> None:
         self.values = {**self.arguments, **arguments}
 
+    @classmethod
+    def argument_objection(cls, arguments: Mapping[str, int | str]) -> str | None:
+        """Why `arguments` are not legal for the style, or None."""
+        for name, value in arguments.items():
+            if name not in cls.arguments:
+                known = ", ".join(f"`{n}`" for n in cls.arguments) or "none"
+                return f"`{cls.name}` has no argument `{name}` (it takes {known})"
+            if not isinstance(value, type(cls.arguments[name])):
+                return f"`{name}` of `{cls.name}` is of type {type(cls.arguments[name]).__name__}, got `{value}`"
+        return None
+
+    def model_objection(self, manifest: Manifest) -> str | None:
+        """Why the style can't be used on this model at all, or None."""
+        return None
+
     def objection(self, module: Module) -> str | None:
-        """Why the style can't stand on `module` (a colwise rule on a router), or None."""
+        """Why the style can't stand on `module` (a colwise rule on a router), or None.
+
+        Says what transformers 5.24.0 refuses when it applies the plan, and what then crashes in every forward.
+        """
         return None
 
     def parameter_objection(self, module: Module, parameter: ParameterEntry) -> str | None:
@@ -46,13 +75,26 @@ class Style(ABC):
         return None
 
     def placement(self, parameter: ParameterEntry) -> Placement | None:
-        """The placement of `parameter` on the style's axis; None leaves it untouched."""
+        """The placement of `parameter` on the style's axis; None leaves it untouched (a plain tensor, replicated)."""
         return None
 
+    def type(self, module: Module) -> StyleType:
+        """The style as a typed function, when it stands on `module`."""
+        return StyleType()
+
     def lower_parameter(self, name: str, parameter: ParameterEntry, to: Lowering) -> Iterator[Operation]:
-        """Operations for a parameter that got this style."""
-        yield from ()
+        """Operations for a parameter that got this style. Raises StyleError."""
+        placement = self.placement(parameter)
+        if placement is not None:
+            yield ShardParameter(name, to.axis, placement)
 
     def lower_module(self, module: Module, to: Lowering) -> Iterator[Operation]:
-        """Operations for a module that got this style (its parameters are lowered apart)."""
+        """Operations for a module that got this style (its parameters are lowered apart). Raises StyleError."""
         yield from ()
+
+
+def scalar_objection(style: Style, parameter: ParameterEntry) -> str | None:
+    """Scalars have no dim to shard: torch's `distribute_tensor` fails on them."""
+    if parameter.shape:
+        return None
+    return f"`{parameter.name}` is a scalar: `{style.name}` has no dim to shard"
