@@ -106,7 +106,7 @@ class _Printer:
         diagnostic = self.diagnostic
         if diagnostic.targets and _worth_naming(diagnostic):
             yield from self._detail("where", name_few(diagnostic.targets, diagnostic.target_count))
-        if self.name_plan and self.report.plan_file and (not diagnostic.span or diagnostic.span.is_virtual):
+        if self.name_plan and self.report.plan_file and diagnostic.span and diagnostic.span.is_virtual:
             yield from self._detail("plan", self.report.plan_file)
         for note in diagnostic.notes:
             yield from self._detail("note", note)

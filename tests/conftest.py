@@ -1,0 +1,21 @@
+"""Fixtures that every folder of tests may use."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def compare(file: Path, text: str) -> None:
+    """Assert that `file` holds exactly `text`; `PLANC_UPDATE=1` writes it instead."""
+    if os.environ.get("PLANC_UPDATE"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert file.is_file(), f"{file} is missing; PLANC_UPDATE=1 writes it"
+    assert text == file.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def golden() -> Callable[[Path, str], None]:
+    return compare
