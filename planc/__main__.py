@@ -1,0 +1,6 @@
+"""`python -m planc`."""
+
+from planc.cli.main import main
+
+if __name__ == "__main__":
+    main()

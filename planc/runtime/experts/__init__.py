@@ -1,0 +1,1 @@
+"""How tokens reach the experts: one implementation a file, and the registry of their names."""
