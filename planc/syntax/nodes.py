@@ -1,0 +1,237 @@
+"""YAML 1.2 as a tree with exact positions.
+
+ruamel.yaml scans and parses; composing is ours, because ruamel's composer recurses as deep as the file does, keeps no
+order of duplicate keys and expands aliases. The subset is that of a plan: one document, no tags, no directives but
+`%YAML 1.2`, no merge keys, and aliases of scalars only, so that nothing can grow beyond the text.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from planc.diagnostics.diagnostic import Diagnostic, Label
+from planc.diagnostics.span import Span
+from planc.syntax import codes
+from planc.syntax.source import SourceText
+from planc.syntax.yaml_errors import broken_yaml, unprintable
+
+MAX_DEPTH = 20
+ScalarKind = Literal["string", "integer", "float", "boolean", "null"]
+
+# The core schema of YAML 1.2.2, section 10.3.2.
+_CORE_SCHEMA: tuple[tuple[ScalarKind, re.Pattern[str]], ...] = (
+    ("null", re.compile(r"null|Null|NULL|~|")),
+    ("boolean", re.compile(r"true|True|TRUE|false|False|FALSE")),
+    ("integer", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
+    ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")),
+)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value; `start` is the offset of its first character, inside the quotes, or None when `value` isn't verbatim."""
+
+    value: str
+    kind: ScalarKind
+    source: SourceText
+    span: Span
+    start: int | None
+
+    def inner(self, start: int = 0, end: int | None = None) -> Span:
+        """The span of `value[start:end]`; of the whole scalar when the text spells it otherwise (escapes, folds)."""
+        if self.start is None:
+            return self.span
+        return self.source.span(self.start + start, self.start + (len(self.value) if end is None else end))
+
+
+@dataclass(frozen=True)
+class Sequence:
+    items: tuple["Node", ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Entries in the order of the text; of a duplicate key only the last is here."""
+
+    entries: tuple[tuple[Scalar, "Node"], ...]
+    span: Span
+
+
+Node = Scalar | Sequence | Mapping
+
+
+class _StopError(Exception):
+    """Nothing after this finding can be read."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        self.diagnostic = diagnostic
+
+
+def compose(source: SourceText) -> tuple[Node | None, list[Diagnostic]]:
+    """The only document of `source`, and what is wrong with it. None when it is empty or can't be read."""
+    composer = _Composer(source)
+    try:
+        return composer.document(), composer.diagnostics
+    except _StopError as stop:
+        return None, [*composer.diagnostics, stop.diagnostic]
+    except ReaderError as error:
+        return None, [*composer.diagnostics, unprintable(error, source)]
+    except MarkedYAMLError as error:
+        return None, [*composer.diagnostics, broken_yaml(error, source)]
+
+
+class _Composer:
+    def __init__(self, source: SourceText) -> None:
+        self.source = source
+        self.diagnostics: list[Diagnostic] = []
+        self.anchors: dict[str, Scalar | None] = {}
+        self.events: Iterator[Any] = iter(())
+
+    def document(self) -> Node | None:
+        self.events = iter(YAML(typ="safe", pure=True).parse(self.source.text))
+        next(self.events)  # the start of the stream
+        start = next(self.events)
+        if not isinstance(start, DocumentStartEvent):
+            return None
+        self._check_directives(start)
+        root = self._node(next(self.events), 1)
+        next(self.events)  # the end of the document
+        following = next(self.events)
+        if isinstance(following, DocumentStartEvent):
+            span = self.source.span(following.start_mark.index, following.end_mark.index)
+            raise _StopError(
+                codes.SeveralDocuments.code.found(
+                    "a plan file holds one document",
+                    span=span,
+                    label="a second one starts here",
+                    help=("give each plan a file of its own",),
+                )
+            )
+        return root
+
+    def _check_directives(self, event: Any) -> None:
+        if event.tags or (event.version and tuple(event.version) != (1, 2)):
+            raise _StopError(
+                codes.UnsupportedYaml.code.found(
+                    "plans are YAML 1.2 without directives",
+                    span=self.source.span(event.start_mark.index, event.start_mark.index + 1),
+                    help=("remove the lines that start with `%`",),
+                )
+            )
+
+    def _span(self, event: Any) -> Span:
+        return self.source.span(event.start_mark.index, event.end_mark.index)
+
+    def _refuse(self, event: Any, message: str, *help_: str, label: str = "") -> _StopError:
+        return _StopError(
+            codes.UnsupportedYaml.code.found(message, span=self._span(event), label=label, help=tuple(help_))
+        )
+
+    def _node(self, event: Any, depth: int) -> Node:
+        if isinstance(event, AliasEvent):
+            return self._aliased(event)
+        if event.tag is not None:
+            raise self._refuse(
+                event,
+                f"the tag `{event.tag}` has no place in a plan",
+                "remove it: a plan is plain text and numbers",
+            )
+        if depth > MAX_DEPTH:
+            raise _StopError(
+                codes.NestedTooDeeply.code.found(
+                    f"nested more than {MAX_DEPTH} levels deep", span=self._span(event), label="the rest was not read"
+                )
+            )
+        if isinstance(event, ScalarEvent):
+            return self._scalar(event)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = None
+        return self._sequence(event, depth) if isinstance(event, SequenceStartEvent) else self._mapping(event, depth)
+
+    def _aliased(self, event: Any) -> Scalar:
+        anchored = self.anchors.get(event.anchor)
+        if anchored is not None:
+            return anchored
+        if event.anchor in self.anchors:
+            raise self._refuse(
+                event,
+                f"`*{event.anchor}` repeats a whole mapping or list, and plans don't expand those",
+                "write the rules out, or put them into a file of their own and name it under `extends`",
+            )
+        raise self._refuse(
+            event,
+            f"`*{event.anchor}` is a YAML alias of an anchor that doesn't exist",
+            "put quotes around a key or value that starts with `*`",
+            label="no `&` of this name above",
+        )
+
+    def _scalar(self, event: Any) -> Scalar:
+        first, last = event.start_mark.index, event.end_mark.index
+        kind: ScalarKind = "string"
+        if event.style is None:
+            first = last - len(event.value) if event.anchor is not None else first
+            kind = next((kind for kind, pattern in _CORE_SCHEMA if pattern.fullmatch(event.value)), "string")
+        inner = first + 1 if event.style in ("'", '"') else first
+        verbatim = self.source.text.startswith(event.value, inner) and last - first == len(event.value) + 2 * (
+            inner - first
+        )
+        scalar = Scalar(event.value, kind, self.source, self.source.span(first, last), inner if verbatim else None)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = scalar
+        return scalar
+
+    def _sequence(self, start: Any, depth: int) -> Sequence:
+        items = []
+        while not isinstance(event := next(self.events), SequenceEndEvent):
+            items.append(self._node(event, depth + 1))
+        return Sequence(tuple(items), self.source.span(start.start_mark.index, event.end_mark.index))
+
+    def _mapping(self, start: Any, depth: int) -> Mapping:
+        entries: dict[str, tuple[Scalar, Node]] = {}
+        first: dict[str, Scalar] = {}
+        while not isinstance(event := next(self.events), MappingEndEvent):
+            key = self._key(event)
+            if key.value in first:
+                self.diagnostics.append(_duplicate(first[key.value], key))
+                del entries[key.value]
+            first.setdefault(key.value, key)
+            entries[key.value] = (key, self._node(next(self.events), depth + 1))
+        return Mapping(tuple(entries.values()), self.source.span(start.start_mark.index, event.end_mark.index))
+
+    def _key(self, event: Any) -> Scalar:
+        if isinstance(event, MappingStartEvent | SequenceStartEvent):
+            raise self._refuse(
+                event, "a key can't be a mapping or a list", "put quotes around a key that starts with `[` or `{`"
+            )
+        key = self._node(event, 0)
+        assert isinstance(key, Scalar)
+        if key.value == "<<" and event.style is None:
+            raise self._refuse(
+                event, "YAML 1.2 has no merge keys", "put the shared rules into a file and name it under `extends`"
+            )
+        return key
+
+
+def _duplicate(first: Scalar, second: Scalar) -> Diagnostic:
+    return codes.DuplicateKey.code.found(
+        f"`{second.value}` is given twice",
+        span=second.span,
+        label="again here",
+        labels=(Label(first.span, "first here"),),
+        help=("keep one of them",),
+    )

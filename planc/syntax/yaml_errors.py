@@ -1,0 +1,70 @@
+"""What ruamel.yaml says of broken YAML, in the words of a plan's author."""
+
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.reader import ReaderError
+
+from planc.diagnostics.diagnostic import Diagnostic, Label
+from planc.syntax import codes
+from planc.syntax.source import SourceText
+
+# Part of ruamel.yaml's message to ours, and what helps. The first that fits is taken.
+_IN_WORDS = (
+    ("'\\t' that cannot start", "a tab can't indent a line", "indent by spaces"),
+    ("'@' that cannot start", "a value can't start with `@`", "put quotes around it"),
+    ("'`' that cannot start", "a value can't start with a backtick", "put quotes around it"),
+    ("'%' that cannot start", "a value can't start with `%`", "put quotes around it"),
+    (
+        "mapping values are not allowed",
+        "a `:` can't stand here",
+        "one `key: value` a line, its key at the column of its neighbours; quote a value that holds `: `",
+    ),
+    ("but found '<stream end>'", "the file ends in the middle of a list or mapping", "close the bracket"),
+    ("unexpected end of stream", "the file ends in the middle of a quoted text", "close the quote"),
+    ("unknown escape", "unknown escape in a double-quoted text", "single quotes take every character as it is"),
+    (
+        "expected ',' or '}'",
+        "a `,` or `}` is missing",
+        "inside `{…}`, put quotes around keys that hold `[`, `]`, `{`, `}` or `,`",
+    ),
+    (
+        "expected ',' or ']'",
+        "a `,` or `]` is missing",
+        "inside `[…]`, put quotes around values that hold `[`, `]`, `{`, `}` or `,`",
+    ),
+    (
+        "expected <block end>",
+        "this line doesn't continue what stands above it",
+        "indent it like its neighbours; put quotes around a key or value that starts with `[`, `{` or a quote",
+    ),
+    ("could not find expected ':'", "a `:` is missing after the key", "write `key: value`, with a space after the `:`"),
+    (
+        "expected '<document start>'",
+        "this line doesn't continue what stands above it",
+        "indent it like its neighbours; put quotes around a key or value that starts with `*`, `[`, `{` or a quote",
+    ),
+)
+
+
+def broken_yaml(error: MarkedYAMLError, source: SourceText) -> Diagnostic:
+    """The finding for a text that isn't YAML."""
+    problem = " ".join(part for part in (error.context, error.problem) if part)
+    message, helps = next(
+        ((ours, (help_,)) for theirs, ours, help_ in _IN_WORDS if theirs in problem), (f"not YAML: {problem}", ())
+    )
+    mark = error.problem_mark or error.context_mark
+    start = min(mark.index, len(source.text)) if mark else 0
+    labels: tuple[Label, ...] = ()
+    if error.context_mark and error.context_mark.index < start:
+        opened = error.context_mark.index
+        labels = (Label(source.span(opened, opened + 1), "starts here"),)
+    end = start + 1 if source.text[start : start + 1].strip() else start
+    return codes.NotYaml.code.found(message, span=source.span(start, end), labels=labels, help=helps)
+
+
+def unprintable(error: ReaderError, source: SourceText) -> Diagnostic:
+    """The finding for a character that YAML doesn't allow in any place."""
+    character = error.character if isinstance(error.character, int) else ord(error.character)
+    start = error.position
+    return codes.NotYaml.code.found(
+        f"the character U+{character:04X} can't stand in a YAML file", span=source.span(start, start + 1)
+    )
