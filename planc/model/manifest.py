@@ -4,13 +4,30 @@ On disk modules are grouped: one `ModuleEntry` stands for all modules that diffe
 671 B model is a few dozen kilobytes. In memory `Manifest.modules` expands them to concrete names.
 """
 
+from __future__ import annotations
+
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planc.model.errors import ModelError
+from planc.model.expansion import expand
+
+if TYPE_CHECKING:
+    import networkx
+
+Size = Annotated[int, Field(ge=0)]
+# What may differ between manifests of one and the same model: what it was called, and what only checks read.
+_VOLATILE = {"name", "versions", "config", "flows"}
+# The manifest of the largest released model is a few dozen kilobytes.
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 def generic_name(name: str) -> str:
@@ -79,7 +96,7 @@ class ParameterEntry(_File):
     """A parameter by its name in its module; `shape` is global, `dtype` as torch prints it without `torch.`."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
     packing: Packing | None = None
 
@@ -90,6 +107,8 @@ class ModuleEntry(_File):
     `name` is the generic name with one `*` for each all-digit segment; `at` lists the numbers, each item a product of
     inclusive ranges, one per `*`: `("0-2", "5")`, or `("3-60;0-255",)` for two. Without a `*`, `at` is empty.
     `sizes` are the module's own integer and boolean attributes (`in_features`, `out_features`, `num_embeddings`, …).
+    `children` lists the names of the module's children where their order isn't the natural one: that of the entries,
+    and ascending numbers.
     """
 
     name: str
@@ -100,6 +119,7 @@ class ModuleEntry(_File):
     heads: Heads | None = None
     attention: Attention | None = None
     experts: Experts | None = None
+    children: tuple[str, ...] = ()
 
 
 class Plans(_File):
@@ -148,7 +168,7 @@ class Module:
 
 
 class Manifest:
-    """A manifest in memory."""
+    """A manifest in memory. Raises ModelError where the entries of `file` contradict each other."""
 
     def __init__(self, file: ManifestFile) -> None:
         self.file = file
@@ -156,9 +176,88 @@ class Manifest:
     @cached_property
     def modules(self) -> Mapping[str, Module]:
         """Every module by concrete name, in the order of the model's `named_modules()`."""
-        raise NotImplementedError
+        return {name: Module(name, entry) for name, entry in expand(self.file.modules)}
 
     @cached_property
     def parameters(self) -> Mapping[str, tuple[Module, ParameterEntry]]:
         """Every parameter by concrete name, tied ones under each of their names."""
-        raise NotImplementedError
+        return {
+            f"{module.name}.{parameter.name}" if module.name else parameter.name: (module, parameter)
+            for module in self.modules.values()
+            for parameter in module.entry.parameters
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 (hex) over everything that a program depends on: not over names, versions, config and flows."""
+        return hashlib.sha256(_canonical(self.file.model_dump(mode="json", exclude=_VOLATILE))).hexdigest()
+
+    def graph(self) -> networkx.DiGraph[str]:
+        """Modules and parameters as a graph.
+
+        Nodes carry `kind` (`module` or `parameter`); edges run from a module to what it holds (`kind="holds"`) and
+        from a tied parameter to the one it shares (`kind="ties"`).
+        """
+        import networkx
+
+        graph: networkx.DiGraph[str] = networkx.DiGraph()
+        for name in self.modules:
+            graph.add_node(name, kind="module")
+            if name and (parent := name.rpartition(".")[0]) in self.modules:
+                graph.add_edge(parent, name, kind="holds")
+        for name, (module, _) in self.parameters.items():
+            graph.add_node(name, kind="parameter")
+            graph.add_edge(module.name, name, kind="holds")
+        graph.add_edges_from(self.file.ties, kind="ties")
+        return graph
+
+    def renamed(self, name: str) -> Manifest:
+        """The same manifest under the name that the user knows the model by."""
+        return self if name == self.file.name else Manifest(self.file.model_copy(update={"name": name}))
+
+    def to_json(self) -> bytes:
+        """The canonical file content: sorted keys, defaults left out, one line, a final newline."""
+        return _canonical(self.file.model_dump(mode="json", exclude_defaults=True) | {"format_version": 1}) + b"\n"
+
+    def save(self, path: Path) -> None:
+        """Write the canonical file content to `path`."""
+        path.write_bytes(self.to_json())
+
+    @classmethod
+    def load(cls, path: Path) -> Manifest:
+        """Read a manifest file. Raises ModelError where it can't be read or isn't one."""
+        try:
+            if path.stat().st_size > _MOST_BYTES:
+                raise ModelError(f"`{path}` is larger than a manifest can be ({_MOST_BYTES >> 20} MiB)")
+            return cls.from_json(path.read_bytes(), str(path))
+        except OSError as error:
+            raise ModelError(f"can't read `{path}`: {error.strerror}") from None
+
+    @classmethod
+    def from_json(cls, content: bytes, origin: str) -> Manifest:
+        """Parse and validate a file's content; `origin` names it in errors. Raises ModelError."""
+        try:
+            manifest = cls(ManifestFile.model_validate_json(content))
+            manifest._verify()
+        except ValidationError as error:
+            raise ModelError(f"`{origin}` is not a manifest: {_explain(error)}") from None
+        except ModelError as error:
+            raise ModelError(f"`{origin}` is not a manifest: {error.message}", error.help) from None
+        return manifest
+
+    def _verify(self) -> None:
+        """Expand, and look up what ties name."""
+        for name in (name for tie in self.file.ties for name in tie):
+            if name not in self.parameters:
+                raise ModelError(f"a tie names the parameter `{name}`, which no module has")
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _explain(error: ValidationError) -> str:
+    """The first few faults with their places in the file."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    shown = [f"{'.'.join(map(str, f['loc'])) or 'the file'}: {f['msg']}" for f in faults[:3]]
+    return "; ".join(shown) + (f" (and {len(faults) - 3} more)" if len(faults) > 3 else "")

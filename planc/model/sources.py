@@ -1,0 +1,68 @@
+"""Manifests of models in every form that MODEL may take."""
+
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from planc.model import bundled
+from planc.model.cache import Cache
+from planc.model.errors import ModelError
+from planc.model.manifest import Manifest
+from planc.model.source import ConfigSource, ManifestSource, NamedSource, Source, find_source
+
+
+def load_manifest(
+    model: str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    cache: bool = True,
+    trust_remote_code: bool = False,
+) -> Manifest:
+    """The manifest of `model` (its forms and their precedence: `planc.model.source.find_source`).
+
+    `config` are fields to put over those of the model's config. With `cache`, a manifest built once is read from the
+    user's cache from then on; a factory's never is, since its code may change. Code that a model brings along runs
+    only with `trust_remote_code`. Raises ModelError.
+    """
+    source = find_source(model, config)
+    manifest = _without_building(source, Cache() if cache else None) or _build(source, cache, trust_remote_code)
+    return manifest.renamed(source.name)
+
+
+def _without_building(source: Source, cache: Cache | None) -> Manifest | None:
+    if isinstance(source, ManifestSource):
+        return Manifest.from_json(source.content, source.origin)
+    if isinstance(source, ConfigSource) and source.bundled and not source.overrides:
+        path = bundled.manifest_path(source.bundled)
+        manifest = Manifest.load(path) if path.exists() else None
+        if manifest is not None and _installed("transformers") in (None, manifest.file.versions.get("transformers")):
+            return manifest
+    if cache is not None and _cacheable(source):
+        return cache.get(source)
+    return None
+
+
+def _build(source: Source, cache: bool, trust_remote_code: bool) -> Manifest:
+    try:
+        from planc.model.building import builder
+    except ImportError as error:
+        raise ModelError(
+            f"no manifest of `{source.name}` is at hand, and building one needs {error.name or 'torch'}",
+            ("install it: pip install 'planc[runtime]'", f"bundled models need none: {', '.join(bundled.index())}"),
+        ) from None
+    manifest = Manifest(builder.build(source, trust_remote_code=trust_remote_code))
+    if cache and _cacheable(source) and not trust_remote_code:
+        Cache().put(source, manifest)
+    return manifest
+
+
+def _cacheable(source: Source) -> TypeGuard[ConfigSource | NamedSource]:
+    """Whether the source's content decides the manifest: a factory's code may change, and so may the hub's files."""
+    return isinstance(source, ConfigSource) or (isinstance(source, NamedSource) and "/" not in source.name)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
