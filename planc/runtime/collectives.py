@@ -1,0 +1,163 @@
+"""Changes of placement of plain local tensors, with their gradients.
+
+Every change is one of six conversions forward and another one backward. A gradient of a replicated or partial tensor
+is replicated when it is complete and partial when each rank holds a summand; that of a shard is sharded like it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from planc.layouts.placement import Partial, Placement, Replicate, Shard
+from planc.runtime.errors import ProgramError
+from planc.runtime.placements import chunk
+
+# (local tensor, whole extent of the sharded dim or None) to a local tensor
+Conversion = Callable[[Tensor, int | None], Tensor]
+
+
+def all_reduce(tensor: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """The sum of `tensor` over the ranks of `group`, as a new tensor."""
+    result = tensor.contiguous()
+    if result is tensor:
+        result = tensor.clone()
+    dist.all_reduce(result, group=group)
+    return result
+
+
+def all_gather(tensor: Tensor, dim: int, group: dist.ProcessGroup, size: int | None) -> Tensor:
+    """The chunks of all ranks along `dim`, joined in rank order; `size` is the extent of the whole.
+
+    The ranks may hold less than an even share, or nothing. Without `size` they exchange their widths first.
+    """
+    count = dist.get_world_size(group)
+    if size is None:
+        widths = _exchange_widths(tensor, dim, group)
+    else:
+        widths = [end - start for start, end in (chunk(size, count, rank) for rank in range(count))]
+    width = max(widths)
+    local = tensor.movedim(dim, 0)
+    if local.shape[0] < width:
+        padding = local.new_zeros((width - local.shape[0], *local.shape[1:]))
+        local = torch.cat([local, padding])
+    gathered = local.new_empty((count * width, *local.shape[1:]))
+    dist.all_gather_into_tensor(gathered, local.contiguous(), group=group)
+    if min(widths) < width:
+        gathered = torch.cat([gathered[r * width : r * width + w] for r, w in enumerate(widths)])
+    return gathered.movedim(0, dim).contiguous()
+
+
+def _exchange_widths(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> list[int]:
+    own = torch.tensor([tensor.shape[dim]], device=tensor.device)
+    widths = torch.empty(dist.get_world_size(group), dtype=own.dtype, device=tensor.device)
+    dist.all_gather_into_tensor(widths, own, group=group)
+    return [int(width) for width in widths.tolist()]
+
+
+def split(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+    """This rank's chunk of `tensor` along `dim`."""
+    start, end = chunk(tensor.shape[dim], dist.get_world_size(group), dist.get_rank(group))
+    return tensor.narrow(dim, start, end - start)
+
+
+def reduce_scatter(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor:
+    """This rank's chunk along `dim` of the sum over all ranks."""
+    count = dist.get_world_size(group)
+    if tensor.shape[dim] % count or dist.get_backend(group) == "gloo":
+        return split(all_reduce(tensor, group), dim, group).contiguous()
+    source = tensor.movedim(dim, 0).contiguous()
+    result = source.new_empty((source.shape[0] // count, *source.shape[1:]))
+    dist.reduce_scatter_tensor(result, source, group=group)
+    return result.movedim(0, dim).contiguous()
+
+
+def conversion(source: Placement, target: Placement, group: dist.ProcessGroup) -> Conversion | None:
+    """How a local tensor gets from `source` to `target`; None where nothing is to be done.
+
+    Raises `ProgramError` for a change that no local tensor can make (a replicated value has no summands).
+    """
+    if source == target:
+        return None
+    if isinstance(source, Partial) and isinstance(target, Replicate):
+        return lambda tensor, size: all_reduce(tensor, group)
+    if isinstance(source, Partial) and isinstance(target, Shard):
+        return lambda tensor, size: reduce_scatter(tensor, target.dim, group)
+    if isinstance(source, Replicate) and isinstance(target, Shard):
+        return lambda tensor, size: split(tensor, target.dim, group).contiguous()
+    if isinstance(source, Shard) and isinstance(target, Replicate):
+        return lambda tensor, size: all_gather(tensor, source.dim, group, size)
+    if isinstance(source, Shard) and isinstance(target, Shard):
+        return lambda tensor, size: split(all_gather(tensor, source.dim, group, size), target.dim, group).contiguous()
+    raise ProgramError(f"no local tensor can go from {source} to {target}")
+
+
+def gradient_placement(placement: Placement) -> Placement:
+    """What the complete gradient of a tensor in `placement` is: a shard's is sharded, any other is replicated."""
+    return placement if isinstance(placement, Shard) else Replicate()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of placement and of its gradient, callable on a local tensor. `size` as in the operations."""
+
+    forward: Conversion | None
+    backward: Conversion | None
+    source_dim: int | None
+    target_dim: int | None
+    size: int | None
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and tensor.requires_grad:
+            changed: Tensor = _Changed.apply(tensor, self)  # type: ignore[no-untyped-call]
+            return changed
+        return tensor if self.forward is None else self.forward(tensor, self.size)
+
+
+def change(
+    source: Placement, target: Placement, gradient: Placement, group: dist.ProcessGroup, size: int | None = None
+) -> Change | None:
+    """The change from `source` to `target` whose gradient comes back as `gradient`; None where nothing changes."""
+    forward = conversion(source, target, group)
+    backward = conversion(gradient, gradient_placement(source), group)
+    if forward is None and backward is None:
+        return None
+    source_dim = source.dim if isinstance(source, Shard) else None
+    target_dim = gradient.dim if isinstance(gradient, Shard) else None
+    return Change(forward, backward, source_dim, target_dim, size)
+
+
+class _Changed(torch.autograd.Function):
+    """A `Change` in the autograd graph."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, made: Change) -> Tensor:
+        result = tensor.view_as(tensor) if made.forward is None else made.forward(tensor, made.size)
+        # The gradient of a shard is gathered to the extent that the whole had when it was split.
+        whole = tensor if made.source_dim is None else result
+        ctx.size = None if made.target_dim is None else whole.shape[made.target_dim]
+        ctx.made = made
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        made: Change = ctx.made
+        return (gradient if made.backward is None else made.backward(gradient, ctx.size)), None
+
+
+class SumGradientOfLastFeatures(torch.autograd.Function):
+    """Identity whose gradient is summed over `group` in the last `features` features."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, features: int, group: dist.ProcessGroup) -> Tensor:
+        ctx.features, ctx.group = features, group
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        start = gradient.shape[-1] - ctx.features
+        summed = all_reduce(gradient[..., start:], ctx.group)
+        return torch.cat([gradient[..., :start], summed], dim=-1), None, None
