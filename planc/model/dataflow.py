@@ -1,0 +1,157 @@
+"""How tensors flow through a model, as the manifest keeps it: recorded once, read without torch.
+
+A `Flow` is one watched forward: its operations in order, with the values they read and made. Layers that are alike are
+recorded once (`LayerKind`). Numbers that the model read off a shape are expressions, those of its config plain.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+# What an argument may be: a plain JSON value, or one of the tagged lists below.
+Argument = Any
+VALUE, NUMBER, SLICE, OTHER = "v", "n", "s", "o"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`name` as torch's function of that name (`linear`, `view`, `softmax`), made by the module number `module`.
+
+    `arguments` are positional, `keywords` by name; a tensor is `["v", id]`, a number off a shape `["n", expression]`, a
+    slice `["s", start, stop, step]`, anything else that JSON can't say `["o", text]`. Besides torch's functions there
+    are `enter` and `leave` (a module's inputs and outputs under new ids) and `repeat` (a layer like one before).
+    """
+
+    name: str
+    module: int
+    outputs: tuple[int, ...]
+    arguments: tuple[Argument, ...]
+    keywords: Mapping[str, Argument]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """The ids of all values read, in order."""
+        return tuple(values_of([*self.arguments, *self.keywords.values()]))
+
+
+def values_of(argument: Argument) -> list[int]:
+    """The ids of the values in an argument."""
+    if not isinstance(argument, list | tuple):
+        return []
+    if len(argument) == 2 and argument[0] == VALUE:
+        return [argument[1]]
+    if argument and argument[0] in (NUMBER, OTHER):
+        return []
+    return [value for item in argument for value in values_of(item)]
+
+
+def evaluate(number: Any, size: Callable[[int, int], int]) -> int:
+    """A recorded number where `size(value, dim)` gives the dims. Raises ZeroDivisionError or ValueError."""
+    if isinstance(number, int):
+        return number
+    sign, left, right = (
+        number
+        if number[0] != NUMBER
+        else number[1]
+        if isinstance(number[1], list)
+        else (
+            "+",
+            number[1],
+            0,
+        )
+    )
+    if sign == "dim":
+        return size(left, right)
+    return _OPERATORS[sign](evaluate(left, size), evaluate(right, size))
+
+
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """`module` stands for every module of `alike` (itself among them)."""
+
+    module: str
+    alike: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One watched forward. `shapes[id]` is a value's global shape; `sources` says where values came from that no
+    operation made: `parameter:NAME`, `buffer:NAME`, `input:NAME`, `constant`, or `unseen`."""
+
+    modules: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    floating: tuple[bool, ...]
+    sources: Mapping[int, str]
+    operations: tuple[Operation, ...]
+    outputs: tuple[int, ...]
+    kinds: tuple[LayerKind, ...]
+
+    @cached_property
+    def producers(self) -> Mapping[int, Operation]:
+        """The operation that made each value."""
+        return {value: op for op in self.operations for value in op.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[int, tuple[Operation, ...]]:
+        """The operations that read each value, in order."""
+        readers: dict[int, list[Operation]] = {}
+        for op in self.operations:
+            for value in dict.fromkeys(op.inputs):
+                readers.setdefault(value, []).append(op)
+        return {value: tuple(ops) for value, ops in readers.items()}
+
+    @cached_property
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Global shapes of the parameters that were read, by name."""
+        named = ((source.removeprefix("parameter:"), value) for value, source in self.sources.items())
+        return {name: self.shapes[value] for name, value in named}
+
+    def to_json(self) -> dict[str, Any]:
+        """The compact form: shapes and module names once, operations as lists."""
+        shapes = list(dict.fromkeys(self.shapes))
+        index = {shape: number for number, shape in enumerate(shapes)}
+        return {
+            "modules": list(self.modules),
+            "shapes": [list(shape) for shape in shapes],
+            "values": [index[shape] for shape in self.shapes],
+            "integers": [number for number, floating in enumerate(self.floating) if not floating],
+            "sources": {str(value): source for value, source in self.sources.items()},
+            "operations": [
+                [
+                    op.name,
+                    op.module,
+                    list(op.outputs),
+                    list(op.arguments),
+                    *([dict(op.keywords)] if op.keywords else []),
+                ]
+                for op in self.operations
+            ],
+            "outputs": list(self.outputs),
+            "kinds": [[kind.module, list(kind.alike)] for kind in self.kinds],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> "Flow":
+        """The inverse of `to_json`; raises KeyError, IndexError, TypeError or ValueError on what isn't one."""
+        shapes = [tuple(shape) for shape in data["shapes"]]
+        values = tuple(shapes[number] for number in data["values"])
+        integers = set(data["integers"])
+        return Flow(
+            modules=tuple(data["modules"]),
+            shapes=values,
+            floating=tuple(number not in integers for number in range(len(values))),
+            sources={int(value): source for value, source in data["sources"].items()},
+            operations=tuple(
+                Operation(op[0], op[1], tuple(op[2]), tuple(op[3]), op[4] if len(op) > 4 else {})
+                for op in data["operations"]
+            ),
+            outputs=tuple(data["outputs"]),
+            kinds=tuple(LayerKind(module, tuple(alike)) for module, alike in data["kinds"]),
+        )
