@@ -1,0 +1,42 @@
+"""`planc check`."""
+
+from dataclasses import replace
+
+import click
+
+from planc.cli.inputs import Inputs, inputs
+from planc.cli.output import output_format, print_reports
+from planc.cli.status import exit_status
+
+
+@click.command()
+@inputs
+@output_format
+@click.option("--select", multiple=True, metavar="CODES", help="Only these rules: codes, beginnings, names; `,` apart.")
+@click.option("--ignore", multiple=True, metavar="CODES", help="Not these rules.")
+@click.option("--strict", is_flag=True, help="Warnings and unknowns fail too.")
+def command(given: Inputs, output_format: str, select: tuple[str, ...], ignore: tuple[str, ...], strict: bool) -> int:
+    """Check plans against models, before a device is booked.
+
+    MODEL is a hub id, a folder or file with a config.json, the name of a bundled config, a transformers model_type, a
+    manifest file, or package.module:factory. Without it each PLAN (*.yaml, *.yml, *.json) is checked against the model
+    that it names; without a PLAN the model's own plan is checked. Sizes given here win over the plans'.
+    """
+    settings = replace(given.settings, select=codes(select), ignore=codes(ignore))
+    given = replace(given, settings=settings)
+    reports = [given.analyse(plan).report for plan in given.plans or (None,)]
+    print_reports(reports, output_format)
+    return exit_status(reports, strict)
+
+
+def codes(values: tuple[str, ...]) -> tuple[str, ...]:
+    """`("PL3,PL4", "dead-rule")` as single codes. Raises click.BadParameter for one that no rule has."""
+    wanted = tuple(code.strip() for value in values for code in value.split(",") if code.strip())
+    if wanted:
+        from planc.cli.rules import all_codes
+
+        known = all_codes().values()
+        for code in wanted:
+            if not any(k.code.startswith(code) or k.name == code for k in known):
+                raise click.BadParameter(f"no rule has the code `{code}`; `planc explain --all` lists them")
+    return wanted

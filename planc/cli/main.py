@@ -1,0 +1,93 @@
+"""The entry point: finds commands, and turns whatever happens into an exit status.
+
+0 nothing to report, 1 findings of error severity, 2 wrong usage or unreadable input, 3 planc's own failure.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import iter_modules
+
+import click
+
+from planc.cli import commands
+from planc.cli.command_line import CommandLine
+from planc.cli.status import FAILURE, INTERRUPTED, NO_READER, USAGE
+
+
+class Commands(click.Group):
+    """One command a module of `planc.cli.commands`, called as the module is; imported when it is called or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(module.name for module in iter_modules(commands.__path__))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"{commands.__name__}.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest command for one that doesn't exist."""
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.list_commands(ctx), 1)
+            ctx.fail(f"no command `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="planc", message="planc %(version)s")
+def cli() -> None:
+    """Check, prove and run parallelism plans of large transformers.
+
+    Exit status: 0 nothing to report, 1 findings of error severity, 2 wrong usage or unreadable input, 3 planc's own
+    failure. Findings go to stdout, progress and logs to stderr.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line `arguments` (without the program's name) and leave the process."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has left (`planc … | head`); the interpreter would complain when it flushes again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = NO_READER
+    sys.exit(status)
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command line; the exit status. Only BrokenPipeError comes out of it."""
+    try:
+        result = cli.main(args=list(words), prog_name="planc", standalone_mode=False, obj=CommandLine(words))
+    except click.ClickException as error:
+        error.show()
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return _failed(error)
+    return result if isinstance(result, int) else 0
+
+
+def _failed(error: Exception) -> int:
+    if os.environ.get("PLANC_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(error)
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    click.echo(
+        f"planc failed: {text}\nThis is a bug in planc, please report it; PLANC_TRACEBACK=1 shows where it happened.",
+        err=True,
+    )
+    return FAILURE
