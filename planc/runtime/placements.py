@@ -63,7 +63,7 @@ def local_intervals(
             continue
         held, count, index = result[placement.dim], int(mesh.size(mesh_dim)), int(coordinate[mesh_dim])
         total = _length(held)
-        parts = placement.split_factor if isinstance(placement, _StridedShard) else 1
+        parts = int(placement.split_factor) if isinstance(placement, _StridedShard) else 1
         taken: list[Interval] = []
         for part in range(parts):
             first, last = chunk(total, parts, part)

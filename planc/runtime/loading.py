@@ -1,0 +1,174 @@
+"""Weights into a sharded model: each rank reads its own shards only."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from planc.runtime.errors import CheckpointError
+from planc.runtime.interpreter.holders import Holders
+from planc.runtime.placements import Interval, local_intervals
+from planc.runtime.sources import TensorSource, whole
+
+# (tensors done, tensors in all)
+Progress = Callable[[int, int], None]
+# How many names a message lists.
+LISTED = 5
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What loading did on this rank. `unexpected` are tensors of the source that the model has no place for."""
+
+    bytes_read: int
+    tensors: int
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+
+
+def load_weights(
+    model: nn.Module,
+    source: TensorSource,
+    device: torch.device,
+    initialise_missing: bool = False,
+    progress: Progress | None = None,
+) -> Loaded:
+    """Fill the parameters and persistent buffers of `model`, which may be on the meta device and sharded already.
+
+    Tensors are converted to the dtypes of the model. Tied parameters need one of their names. Raises
+    `CheckpointError` that names the tensor when one is missing (unless `initialise_missing`) or has another shape;
+    both are looked up before the first byte is read.
+    """
+    holders = Holders(model)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent_buffers(model)}
+    found = {names: next((name for name in names if name in source), None) for names, _ in holders}
+    _refuse(found, holders, buffers, source, initialise_missing)
+    before = source.bytes_read
+    for done, (names, parameter) in enumerate(holders):
+        if (name := found[names]) is not None:
+            holders.replace(parameter, as_parameter(parameter, local_shard(source, name, parameter, device)))
+        if progress is not None:
+            progress(done + 1, len(found))
+    for name, buffer in buffers.items():
+        if name in source:
+            put_buffer(model, name, source.read(name, whole(buffer.shape)).to(device, buffer.dtype))
+    missing = tuple(names[0] for names, name in found.items() if name is None)
+    unexpected = tuple(sorted(set(source) - {name for names in found for name in names} - set(buffers)))
+    return Loaded(source.bytes_read - before, len(found), missing, unexpected)
+
+
+def _refuse(
+    found: dict[tuple[str, ...], str | None],
+    holders: Holders,
+    buffers: dict[str, Tensor],
+    source: TensorSource,
+    initialise_missing: bool,
+) -> None:
+    missing = [names[0] for names, name in found.items() if name is None]
+    if missing and not initialise_missing:
+        listed = ", ".join(f"`{name}`" for name in missing[:LISTED])
+        more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+        raise CheckpointError(
+            f"the checkpoint lacks {len(missing)} of the model's {len(found)} tensors: {listed}{more}"
+        )
+    expected = {found[names]: tuple(p.shape) for names, p in holders} | {n: tuple(b.shape) for n, b in buffers.items()}
+    for name, shape in expected.items():
+        if name is not None and name in source and source.shape(name) != shape:
+            raise CheckpointError(f"{source.where(name)} has shape {list(source.shape(name))}, the model {list(shape)}")
+
+
+def held_intervals(parameter: Tensor) -> list[list[Interval]]:
+    """For each dim of a parameter's global shape, the intervals that this rank holds, in local order."""
+    if isinstance(parameter, DTensor):
+        return local_intervals(parameter.shape, parameter.device_mesh, parameter.placements)
+    return whole(parameter.shape)
+
+
+def local_shard(source: TensorSource, name: str, parameter: Tensor, device: torch.device) -> Tensor:
+    """This rank's shard of `parameter`, read from the tensor `name` of `source`, in the parameter's dtype."""
+    block = source.read(name, held_intervals(parameter))
+    # Blocks of a memory-mapped file are views of it: copy, so that the file can be closed.
+    return block.to(device, parameter.dtype, copy=True).contiguous()
+
+
+def as_parameter(like: nn.Parameter, local: Tensor, initialised: bool = True) -> nn.Parameter:
+    """A parameter placed as `like` that holds `local` on this rank, marked as initialised for transformers."""
+    data: Tensor = local
+    if isinstance(like, DTensor):
+        data = DTensor.from_local(
+            local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+        )
+    made = nn.Parameter(data, requires_grad=like.requires_grad)
+    # transformers 5.24.0 leaves tensors with this mark alone when it initialises the rest (`initialization.py`).
+    if initialised:
+        made._is_hf_initialized = True  # type: ignore[attr-defined]
+    return made
+
+
+def persistent_buffers(model: nn.Module) -> set[str]:
+    """The names of the buffers that a checkpoint holds."""
+    names = set()
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and name not in module._non_persistent_buffers_set:
+                names.add(f"{prefix}.{name}" if prefix else name)
+    return names
+
+
+def put_buffer(model: nn.Module, name: str, value: Tensor) -> None:
+    """Replace a buffer by full name."""
+    owner, _, own = name.rpartition(".")
+    value._is_hf_initialized = True  # type: ignore[attr-defined]
+    model.get_submodule(owner)._buffers[own] = value
+
+
+def materialise_rest(model: nn.Module, device: torch.device) -> None:
+    """Give what is still on the meta device a place on `device`, and the values that the model itself gives it.
+
+    Rotary frequencies and other buffers that no checkpoint holds, parameters that this one lacks. As transformers
+    5.24.0 does in `_move_missing_keys_from_meta_to_device` and `_initialize_missing_keys`. Raises `CheckpointError`
+    when something is left and the model has no `initialize_weights`.
+    """
+    left = _move_meta_parameters(model, device) + _move_meta_buffers(model, device)
+    if not left:
+        return
+    initialise = getattr(model, "initialize_weights", None)
+    if initialise is None:
+        listed = ", ".join(f"`{name}`" for name in left[:LISTED])
+        raise CheckpointError(f"no checkpoint holds {listed}, and the model doesn't say how to fill them")
+    for module in model.modules():
+        module.__dict__.pop("_is_hf_initialized", None)
+    initialise()
+
+
+def _move_meta_parameters(model: nn.Module, device: torch.device) -> list[str]:
+    holders, moved = Holders(model), []
+    for names, parameter in holders:
+        local: Tensor = parameter._local_tensor if isinstance(parameter, DTensor) else parameter
+        if local.is_meta:
+            made = as_parameter(parameter, torch.empty_like(local, device=device).detach(), initialised=False)
+            holders.replace(parameter, made)
+            moved.append(names[0])
+    return moved
+
+
+def _move_meta_buffers(model: nn.Module, device: torch.device) -> list[str]:
+    moved = []
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[name] = torch.empty_like(buffer, device=device)
+                moved.append(f"{prefix}.{name}" if prefix else name)
+    return moved
+
+
+def bytes_held(model: nn.Module) -> int:
+    """The bytes of this rank's parameters and buffers, shared ones once."""
+    seen: dict[int, int] = {}
+    tensors: Sequence[Tensor] = [*model.parameters(), *model.buffers()]
+    for tensor in tensors:
+        local: Tensor = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+        seen[id(tensor)] = local.numel() * local.element_size()
+    return sum(seen.values())
