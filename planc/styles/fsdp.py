@@ -2,7 +2,11 @@
 
 from typing import ClassVar
 
+from planc.model.manifest import Module
 from planc.styles.style import Style
+
+# `fully_shard` of torch 2.13 refuses containers that have no forward.
+_CONTAINERS = ("ModuleList", "ModuleDict")
 
 
 class _Fsdp(Style):
@@ -10,6 +14,11 @@ class _Fsdp(Style):
 
     plans = frozenset({"fsdp"})
     reshard_after_forward: ClassVar[bool]
+
+    def objection(self, module: Module) -> str | None:
+        if module.entry.class_name not in _CONTAINERS:
+            return None
+        return f"FSDP2 hooks a module's forward, and a `{module.entry.class_name}` has none: wrap what it holds"
 
 
 class FreeFullWeight(_Fsdp):

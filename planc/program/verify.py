@@ -1,0 +1,204 @@
+"""The verifier: what must hold for every program, after every pass and before a runtime trusts a file."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from planc.ir.operations import (
+    CustomStyle,
+    DispatchExperts,
+    LocalExperts,
+    LookupShard,
+    Operation,
+    RunLocal,
+    ShardParameter,
+    SplitStages,
+    SumOutputGradient,
+    TransformInput,
+    TransformOutput,
+    WrapFsdp,
+)
+from planc.layouts.layout import Axis, Layout
+from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
+from planc.model.manifest import Manifest
+from planc.program.program import Program
+
+
+def verify(program: Program, manifest: Manifest) -> list[str]:
+    """Every fault of `program` on the model of `manifest`, as sentences; empty where it is sound."""
+    state = _State(manifest, program.layout)
+    faults = list(dict.fromkeys(_layout_faults(program)))
+    for operation in program.operations:
+        faults += state.faults(operation)
+    faults += state.final_faults()
+    return list(dict.fromkeys(faults))
+
+
+def _layout_faults(program: Program) -> Iterator[str]:
+    layout = program.layout
+    if (layout.fsdp_size * layout.tp_size) % layout.ep_size:
+        yield f"ep_size={layout.ep_size} doesn't divide fsdp_size * tp_size = {layout.fsdp_size * layout.tp_size}"
+    if layout.ep_size > 1 and layout.ep_size % layout.tp_size:
+        yield f"ep_size={layout.ep_size} is no multiple of tp_size={layout.tp_size}"
+
+
+@dataclass(slots=True)
+class _State:
+    """What the operations so far did."""
+
+    manifest: Manifest
+    layout: Layout
+    placed: dict[tuple[str, Axis], Placement] = field(default_factory=dict)
+    local: set[str] = field(default_factory=set)
+    dispatched: set[str] = field(default_factory=set)
+    wrapped: set[str] = field(default_factory=set)
+    staged: bool = False
+
+    def faults(self, operation: Operation) -> Iterator[str]:
+        """The faults of one operation, given those before it."""
+        for name in _modules(operation):
+            if name and name not in self.manifest.modules:
+                yield f"{operation.op}: the model has no module `{name}`"
+                return
+        for name in _parameters(operation):
+            if name not in self.manifest.parameters:
+                yield f"{operation.op}: the model has no parameter `{name}`"
+                return
+        axis: Axis | None = getattr(operation, "axis", None)
+        if axis is not None and self.layout.size(axis) == 1:
+            yield f"{operation.op}: the axis `{axis}` has one rank"
+        if isinstance(operation, ShardParameter):
+            yield from self._shard(operation)
+        elif isinstance(operation, TransformInput | TransformOutput):
+            yield from _transform(operation)
+        elif isinstance(operation, RunLocal):
+            yield from self._run_local(operation)
+        elif isinstance(operation, LookupShard):
+            yield from self._lookup(operation)
+        elif isinstance(operation, SumOutputGradient):
+            if operation.features < 1:
+                yield f"sum_output_gradient: {operation.features} features of `{operation.module}`"
+        elif isinstance(operation, LocalExperts):
+            yield from self._local_experts(operation)
+        elif isinstance(operation, DispatchExperts):
+            yield from self._dispatch(operation)
+        elif isinstance(operation, WrapFsdp):
+            yield from self._wrap(operation)
+        elif isinstance(operation, SplitStages):
+            yield from self._split(operation)
+
+    def final_faults(self) -> Iterator[str]:
+        """What only the whole program shows: tied parameters are one tensor, scalars can't be in an FSDP group."""
+        for tied, owner in self.manifest.file.ties:
+            for axis in ("tp", "ep"):
+                pair = [self.placed.get((name, axis), Replicate()) for name in (tied, owner)]
+                if pair[0] != pair[1]:
+                    yield f"`{tied}` ({pair[0]}) and `{owner}` ({pair[1]}) are one tensor with two placements on {axis}"
+        if self.wrapped:
+            for name, (_, parameter) in self.manifest.parameters.items():
+                if not parameter.shape:
+                    yield f"wrap_fsdp: `{name}` is a scalar, FSDP2 has no dim to shard"
+
+    def _shard(self, operation: ShardParameter) -> Iterator[str]:
+        shape = self.manifest.parameters[operation.parameter][1].shape
+        name, placement = operation.parameter, operation.placement
+        if isinstance(placement, Partial):
+            yield f"shard_parameter: `{name}` is a parameter, which can't be partial"
+        elif isinstance(placement, Shard | StridedShard) and not 0 <= placement.dim < len(shape):
+            yield f"shard_parameter: `{name}` has the shape {shape}, {placement} needs dim {placement.dim}"
+        if isinstance(placement, StridedShard) and placement.split_factor < 1:
+            yield f"shard_parameter: `{name}` in {placement.split_factor} parts"
+        if (name, operation.axis) in self.placed:
+            yield f"shard_parameter: `{name}` is placed twice on {operation.axis}"
+        if self._around(name) & self.wrapped:
+            yield f"shard_parameter: `{name}` is in an FSDP group already"
+        self.placed[name, operation.axis] = placement
+
+    def _run_local(self, operation: RunLocal) -> Iterator[str]:
+        own = self.manifest.modules[operation.module].parameters
+        yield from (
+            f"run_local: `{name}` is no parameter of `{operation.module}` itself"
+            for name in operation.added_after
+            if name not in own
+        )
+        self.local.add(operation.module)
+
+    def _lookup(self, operation: LookupShard) -> Iterator[str]:
+        if operation.module not in self.local:
+            yield f"lookup_shard: `{operation.module}` isn't run on its local rows"
+        rows = [p.shape[0] for p in self.manifest.modules[operation.module].entry.parameters if len(p.shape) == 2]
+        if operation.size not in rows:
+            yield f"lookup_shard: `{operation.module}` has no weight of {operation.size} rows"
+
+    def _local_experts(self, operation: LocalExperts) -> Iterator[str]:
+        whole = operation.count * self.layout.size(operation.axis)
+        parameters = self.manifest.modules[operation.module].entry.parameters
+        if not any(p.shape and p.shape[0] == whole for p in parameters):
+            yield f"local_experts: `{operation.module}` has no parameter of {whole} experts"
+        if operation.module in self.dispatched:
+            yield f"local_experts: `{operation.module}` dispatches to its experts already"
+
+    def _dispatch(self, operation: DispatchExperts) -> Iterator[str]:
+        if operation.module not in self.local:
+            yield f"dispatch_experts: `{operation.module}` isn't run on its local experts"
+        self.dispatched.add(operation.module)
+
+    def _wrap(self, operation: WrapFsdp) -> Iterator[str]:
+        if operation.axes[-1:] not in (("fsdp",), ("efsdp",)) or operation.axes[:-1] not in ((), ("dp_replicate",)):
+            yield f"wrap_fsdp: the axes {operation.axes} are neither a shard axis nor a replicate and a shard axis"
+        if operation.gradient_divisor is not None and operation.gradient_divisor < 1:
+            yield f"wrap_fsdp: gradients are divided by {operation.gradient_divisor}"
+        for name in operation.modules:
+            if name in self.wrapped:
+                yield f"wrap_fsdp: `{name or 'the model'}` is wrapped twice"
+            elif outer := self._around(name) & self.wrapped:
+                yield f"wrap_fsdp: `{name}` is wrapped after `{min(outer) or 'the model'}`, which contains it"
+        self.wrapped.update(operation.modules)
+
+    def _split(self, operation: SplitStages) -> Iterator[str]:
+        if self.staged:
+            yield "split_stages: the stages are split twice"
+        self.staged = True
+        prefix = f"{operation.layers}."
+        layers = {n.removeprefix(prefix).partition(".")[0] for n in self.manifest.modules if n.startswith(prefix)}
+        bounds = [bound for pair in operation.ranges for bound in pair]
+        if len(operation.ranges) != self.layout.pp_size:
+            yield f"split_stages: {len(operation.ranges)} stages for pp_size={self.layout.pp_size}"
+        if (
+            bounds != sorted(bounds)
+            or bounds[1:-1:2] != bounds[2::2]
+            or [*bounds[:1], *bounds[-1:]] != [0, len(layers)]
+        ):
+            yield f"split_stages: {operation.ranges} don't cover the {len(layers)} layers of `{operation.layers}` once"
+
+    def _around(self, name: str) -> set[str]:
+        """The modules that contain `name`, the model itself among them."""
+        around = {""} if name else set()
+        while "." in name:
+            name = name.rpartition(".")[0]
+            around.add(name)
+        return around
+
+
+def _transform(operation: TransformInput | TransformOutput) -> Iterator[str]:
+    if isinstance(operation, TransformInput) and operation.argument < 0:
+        yield f"transform_input: `{operation.module}` has no argument {operation.argument}"
+    if isinstance(operation.target, Partial):
+        yield f"{operation.op}: `{operation.module}` would hand on a partial value"
+    if isinstance(operation.source, Shard) and isinstance(operation.target, Replicate) and (operation.size or 0) < 1:
+        yield f"{operation.op}: gathering `{operation.module}` needs the size of the whole dim"
+
+
+def _modules(operation: Operation) -> Iterable[str]:
+    if isinstance(operation, WrapFsdp):
+        return operation.modules
+    if isinstance(operation, SplitStages):
+        return (operation.layers, *operation.first, *operation.last)
+    if isinstance(operation, CustomStyle):
+        return () if operation.is_parameter else (operation.target,)
+    return (operation.module,) if hasattr(operation, "module") else ()
+
+
+def _parameters(operation: Operation) -> Iterable[str]:
+    if isinstance(operation, CustomStyle):
+        return (operation.target,) if operation.is_parameter else ()
+    return (operation.parameter,) if hasattr(operation, "parameter") else ()
