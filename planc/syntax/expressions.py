@@ -4,12 +4,11 @@ from planc.diagnostics.diagnostic import Diagnostic
 from planc.diagnostics.span import Span
 from planc.syntax import codes
 from planc.syntax.grammars import Branch, Leaf, SyntaxFaultError, parse
+from planc.syntax.limits import MAX_DIGITS, MAX_REQUIREMENT
 from planc.syntax.nodes import Scalar
 from planc.syntax.plan import Binary, Expression, Name, Not, Number, Requirement
+from planc.syntax.wording import shown
 
-# Bounds the depth of the tree, and so every recursion over it.
-MAX_LENGTH = 500
-MAX_DIGITS = 18
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 CONNECTIVES = frozenset({"and", "or"})
 
@@ -51,8 +50,8 @@ def parse_requirement(scalar: Scalar) -> Requirement | Diagnostic:
 
     A chained comparison `1 <= a <= 8` is `1 <= a and a <= 8`, as in Python; `-a` is `0 - a`.
     """
-    if len(scalar.value) > MAX_LENGTH:
-        message = f"a requirement has at most {MAX_LENGTH} characters, this one has {len(scalar.value)}"
+    if len(scalar.value) > MAX_REQUIREMENT:
+        message = f"a requirement has at most {MAX_REQUIREMENT} characters, this one has {len(scalar.value)}"
         return codes.InvalidRequirement.code.found(message, span=scalar.inner())
     try:
         expression = _Builder(scalar).condition(parse("requirement", scalar.value, _WORDS))
@@ -62,7 +61,7 @@ def parse_requirement(scalar: Scalar) -> Requirement | Diagnostic:
         return codes.InvalidRequirement.code.found(
             error.message, span=error.span, help=("a requirement compares, as in `ep_size <= 8`",)
         )
-    return Requirement(scalar.value, expression, scalar.inner())
+    return Requirement(" ".join(scalar.value.split()), expression, scalar.inner())
 
 
 def is_condition(expression: Expression) -> bool:
@@ -148,7 +147,7 @@ def _between(first: Span, last: Span) -> Span:
 def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
     rest = scalar.value[fault.start :]
     helps = tuple(help_ for written, help_ in _MEANT.items() if rest.startswith(written))[:1]
-    message = f"`{scalar.value}` is not a requirement" if scalar.value.strip() else "a requirement can't be empty"
+    message = f"{shown(scalar.value)} is not a requirement" if scalar.value.strip() else "a requirement can't be empty"
     return codes.InvalidRequirement.code.found(
         message, span=scalar.inner(fault.start, fault.end), label=f"expected {fault.wanted}", help=helps
     )

@@ -8,6 +8,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from planc.syntax.wording import either
+
 if TYPE_CHECKING:
     from lark import Lark
 
@@ -55,9 +57,7 @@ class SyntaxFaultError(Exception):
 
     @property
     def wanted(self) -> str:
-        """`a, b or c`."""
-        *most, last = self.expected
-        return f"{', '.join(most)} or {last}" if most else last
+        return either(self.expected)
 
 
 def parse(grammar: Grammar, text: str, words: Mapping[str, str]) -> Leaf | Branch:

@@ -6,11 +6,10 @@ from itertools import product
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.syntax import codes
 from planc.syntax.grammars import Branch, Leaf, SyntaxFaultError, parse
+from planc.syntax.limits import MAX_ALTERNATIVES, MAX_INDEX_DIGITS
 from planc.syntax.nodes import Scalar
 from planc.syntax.plan import Indices, Key, Names, Segment, Wildcard
-
-MAX_ALTERNATIVES = 256
-MAX_INDEX_DIGITS = 6
+from planc.syntax.wording import shown
 
 # A key that needs no grammar: most do, and a warm check then never imports lark. Agrees with `key.lark`.
 _PLAIN = re.compile(r"(?:\*|[^\W\d][\w-]*)(?:\.(?:\*|[^\W\d][\w-]*))*")
@@ -91,7 +90,12 @@ def parse_key_by_grammar(scalar: Scalar) -> Key | Diagnostic:
         return _explain(fault, scalar)
     except _FaultyKeyError as error:
         return error.diagnostic
-    return Key(scalar.value, segments, scalar.inner())
+    return Key(_spaceless(scalar.value), segments, scalar.inner())
+
+
+def _spaceless(text: str) -> str:
+    """Spaces around the commas of a set mean nothing; without them keys that mean the same are spelt the same."""
+    return text.replace(" ", "")
 
 
 def _plain_segment(text: str) -> Segment:
@@ -161,7 +165,7 @@ def _alternatives(tree: Branch, scalar: Scalar) -> tuple[str, ...]:
     names = tuple("".join(choice) for choice in product(*parts))
     if len(set(names)) < len(names):
         repeated = next(name for i, name in enumerate(names) if name in names[:i])
-        raise _alternation_error(f"the alternation names `{repeated}` twice", scalar, start, end)
+        raise _alternation_error(f"the alternation names {shown(repeated)} twice", scalar, start, end)
     if digits := next((name for name in names if name.isdecimal()), None):
         raise _alternation_error(
             f"the alternative `{digits}` is a layer number", scalar, start, end, "an index set says it: `[0-2,5]`"
@@ -189,7 +193,7 @@ def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
             for left, right, message, help_ in _FAULTS
             if re.fullmatch(left, before, re.DOTALL) and re.match(right, after)
         ),
-        (f"`{scalar.value}` is not a key", ()),
+        (f"{shown(scalar.value)} is not a key", ()),
     )
     if before.count("[") > before.count("]"):
         code = codes.InvalidIndexSet.code

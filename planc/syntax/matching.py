@@ -3,9 +3,10 @@
 import re
 from functools import cache
 
-from planc.syntax.plan import Indices, Key, Segment, Wildcard
+from planc.syntax.plan import Indices, Key, Segment, Wildcard, has_wildcard_at
 
-_CANONICAL_NUMBER = "(0|[1-9][0-9]*)"
+# As nn.ModuleList counts; the bound is that of the numbers in keys.
+_CANONICAL_NUMBER = "(0|[1-9][0-9]{0,5})"
 
 
 def generic_name(name: str) -> str:
@@ -17,23 +18,11 @@ def generic_name(name: str) -> str:
     return re.sub(r"\.\d+(\.|$)", lambda m: ".*" + m.group(1), name)
 
 
-def is_wildcard_position(segments: tuple[Segment, ...], position: int) -> bool:
-    """Whether transformers would put a `*` for the number at `position`, all that stand before it given.
-
-    In a run of numeric segments every other one becomes a wildcard, because the match of one eats the dot that the
-    next would need; the first of a run does, unless it leads the name.
-    """
-    first = position
-    while first > 0 and _is_numeric(segments[first - 1]):
-        first -= 1
-    return (position - first) % 2 == (1 if first == 0 else 0)
-
-
 def key_matches(key: Key, name: str) -> bool:
     """Whether `key` names the module or parameter `name`.
 
     `*` takes a number exactly where transformers has its wildcard; an index or index set takes a number of the set
-    anywhere; a name takes itself. For a key without numbers that is `key.text == generic_name(name)`.
+    anywhere; a name takes itself. For a portable key that is `key.text == generic_name(name)`.
     """
     return _matches(key.segments, name)
 
@@ -46,17 +35,13 @@ def _matches(segments: tuple[Segment, ...], name: str) -> bool:
     return all(int(number) in indices for number, indices in zip(found.groups(), sets, strict=True))
 
 
-def _is_numeric(segment: Segment) -> bool:
-    return isinstance(segment, Wildcard | Indices)
-
-
 @cache
 def _pattern(segments: tuple[Segment, ...]) -> re.Pattern[str] | None:
     """What `segments` may match, one group for each index set; None if a `*` can never stand where it does."""
     parts = []
     for position, segment in enumerate(segments):
         if isinstance(segment, Wildcard):
-            if not is_wildcard_position(segments, position):
+            if not has_wildcard_at(segments, position):
                 return None
             parts.append(r"\d+")
         elif isinstance(segment, Indices):

@@ -26,10 +26,11 @@ from ruamel.yaml.reader import ReaderError
 from planc.diagnostics.diagnostic import Diagnostic, Label
 from planc.diagnostics.span import Span
 from planc.syntax import codes
+from planc.syntax.limits import MAX_DEPTH, MAX_FINDINGS
 from planc.syntax.source import SourceText
+from planc.syntax.wording import shown
 from planc.syntax.yaml_errors import broken_yaml, unprintable
 
-MAX_DEPTH = 20
 ScalarKind = Literal["string", "integer", "float", "boolean", "null"]
 
 # The core schema of YAML 1.2.2, section 10.3.2.
@@ -73,6 +74,12 @@ class Mapping:
 
 
 Node = Scalar | Sequence | Mapping
+
+
+def covering(first: Span, last: Span) -> Span:
+    """From the start of `first` to the end of `last`; only `first` where `last` stands before it, as an alias may."""
+    end = max((first.end_line, first.end_column), (last.end_line, last.end_column))
+    return Span(first.file, first.line, first.column, *end)
 
 
 class _StopError(Exception):
@@ -134,6 +141,12 @@ class _Composer:
                 )
             )
 
+    def _add(self, found: Diagnostic) -> None:
+        self.diagnostics.append(found)
+        if len(self.diagnostics) == MAX_FINDINGS:
+            message = f"{MAX_FINDINGS} findings; the rest of the file was not read"
+            raise _StopError(codes.TooManyFindings.code.found(message, span=found.span))
+
     def _span(self, event: Any) -> Span:
         return self.source.span(event.start_mark.index, event.end_mark.index)
 
@@ -148,7 +161,7 @@ class _Composer:
         if event.tag is not None:
             raise self._refuse(
                 event,
-                f"the tag `{event.tag}` has no place in a plan",
+                f"the tag {shown(event.tag)} has no place in a plan",
                 "remove it: a plan is plain text and numbers",
             )
         if depth > MAX_DEPTH:
@@ -170,12 +183,12 @@ class _Composer:
         if event.anchor in self.anchors:
             raise self._refuse(
                 event,
-                f"`*{event.anchor}` repeats a whole mapping or list, and plans don't expand those",
+                f"{shown('*' + event.anchor)} repeats a whole mapping or list, and plans don't expand those",
                 "write the rules out, or put them into a file of their own and name it under `extends`",
             )
         raise self._refuse(
             event,
-            f"`*{event.anchor}` is a YAML alias of an anchor that doesn't exist",
+            f"{shown('*' + event.anchor)} is a YAML alias of an anchor that doesn't exist",
             "put quotes around a key or value that starts with `*`",
             label="no `&` of this name above",
         )
@@ -199,7 +212,7 @@ class _Composer:
         items = []
         while not isinstance(event := next(self.events), SequenceEndEvent):
             items.append(self._node(event, depth + 1))
-        return Sequence(tuple(items), self.source.span(start.start_mark.index, event.end_mark.index))
+        return Sequence(tuple(items), self._extent(start, event, items))
 
     def _mapping(self, start: Any, depth: int) -> Mapping:
         entries: dict[str, tuple[Scalar, Node]] = {}
@@ -207,11 +220,17 @@ class _Composer:
         while not isinstance(event := next(self.events), MappingEndEvent):
             key = self._key(event)
             if key.value in first:
-                self.diagnostics.append(_duplicate(first[key.value], key))
+                self._add(_duplicate(first[key.value], key))
                 del entries[key.value]
             first.setdefault(key.value, key)
             entries[key.value] = (key, self._node(next(self.events), depth + 1))
-        return Mapping(tuple(entries.values()), self.source.span(start.start_mark.index, event.end_mark.index))
+        return Mapping(tuple(entries.values()), self._extent(start, event, [value for _, value in entries.values()]))
+
+    def _extent(self, start: Any, end: Any, values: list[Node]) -> Span:
+        """A block ends with its last value: ruamel.yaml ends it where the next token begins."""
+        if start.flow_style or not values:
+            return self.source.span(start.start_mark.index, end.end_mark.index)
+        return covering(self.source.span(start.start_mark.index, start.start_mark.index), values[-1].span)
 
     def _key(self, event: Any) -> Scalar:
         if isinstance(event, MappingStartEvent | SequenceStartEvent):
@@ -229,7 +248,7 @@ class _Composer:
 
 def _duplicate(first: Scalar, second: Scalar) -> Diagnostic:
     return codes.DuplicateKey.code.found(
-        f"`{second.value}` is given twice",
+        f"{shown(second.value)} is given twice",
         span=second.span,
         label="again here",
         labels=(Label(first.span, "first here"),),

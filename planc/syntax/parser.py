@@ -9,12 +9,15 @@ from planc.diagnostics.diagnostic import Diagnostic, Label
 from planc.diagnostics.span import Span
 from planc.syntax import codes
 from planc.syntax.fields import FIELDS
+from planc.syntax.limits import MAX_EXTENDS
 from planc.syntax.nodes import Mapping, Scalar, compose
 from planc.syntax.plan import Plan
 from planc.syntax.reader import PlanReader, described
 from planc.syntax.source import SourceText, UnreadableError, read_source, with_line_feeds
+from planc.syntax.wording import shown
 
-MAX_EXTENDS = 16
+# Entries that tell a plan from a bare dict of rules; comparing a name with every field takes its time.
+MAX_LOOKED_AT = 100
 EXTENDED_SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -28,7 +31,9 @@ def parse_plan(path: str | Path) -> tuple[Plan | None, list[Diagnostic]]:
         source = read_source(str(path))
     except UnreadableError as error:
         return None, [
-            codes.UnreadablePlan.code.found(f"can't read the plan {path}: {error}", span=Span(str(path), 1, 1, 1, 1))
+            codes.UnreadablePlan.code.found(
+                f"can't read the plan {shown(str(path))}: {error}", span=Span(str(path), 1, 1, 1, 1)
+            )
         ]
     return _Parser().parse(source)
 
@@ -108,7 +113,9 @@ class _Parser:
         except UnreadableError as error:
             self.diagnostics.append(
                 codes.ExtendsUnreadable.code.found(
-                    f"can't extend {value.value}: {error}", span=value.inner(), notes=(f"looked for {path}",)
+                    f"can't extend {shown(value.value)}: {error}",
+                    span=value.inner(),
+                    notes=(f"looked for {shown(path)}",),
                 )
             )
             return None
@@ -135,5 +142,5 @@ def _is_bare(root: Mapping) -> bool:
         key.value in FIELDS
         or not isinstance(value, Scalar)
         or ("." not in key.value and difflib.get_close_matches(key.value, FIELDS, 1, cutoff=0.75))
-        for key, value in root.entries
+        for key, value in root.entries[:MAX_LOOKED_AT]
     )

@@ -44,6 +44,18 @@ class Names:
 Segment = Wildcard | Indices | Names
 
 
+def has_wildcard_at(segments: tuple[Segment, ...], position: int) -> bool:
+    """Whether transformers 5.24.0 puts `*` for a number at `position` of a name whose numbers stand as in `segments`.
+
+    In a run of numbers every other one becomes a wildcard, because the match of one eats the dot that the next would
+    need. The first of a run does, unless it leads the name.
+    """
+    first = position
+    while first > 0 and isinstance(segments[first - 1], Wildcard | Indices):
+        first -= 1
+    return (position - first) % 2 == (1 if first == 0 else 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """The left side of a rule."""
@@ -54,9 +66,19 @@ class Key:
 
     @property
     def is_portable(self) -> bool:
-        """Whether transformers understands the key unchanged: no index, no index set, no alternation."""
-        return not any(
-            isinstance(s, Indices) or (isinstance(s, Names) and len(s.alternatives) > 1) for s in self.segments
+        """Whether transformers understands the key unchanged: no layer index, no index set, no alternation.
+
+        A number where transformers has no wildcard (`0.weight`, `blocks.*.1.conv`) is part of the name for it, too.
+        """
+        return all(
+            isinstance(segment, Wildcard)
+            or (isinstance(segment, Names) and len(segment.alternatives) == 1)
+            or (
+                isinstance(segment, Indices)
+                and self.text.split(".")[position].isdecimal()
+                and not has_wildcard_at(self.segments, position)
+            )
+            for position, segment in enumerate(self.segments)
         )
 
 

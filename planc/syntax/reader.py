@@ -1,9 +1,9 @@
 """One mapping of fields to a `Plan`, on top of the plan that it extends."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.diagnostics.span import Span
@@ -11,12 +11,13 @@ from planc.syntax import codes
 from planc.syntax.expressions import parse_requirement
 from planc.syntax.fields import DEFAULTS, FIELDS, FLAGS, PLANS, TARGETS, TEXT_OPTIONS
 from planc.syntax.keys import parse_key
-from planc.syntax.nodes import Mapping, Node, Scalar, Sequence
-from planc.syntax.plan import SIZE_NAMES, Plan, PlanKind, PlanRule, PlanSection, Requirement, Spanned
+from planc.syntax.limits import MAX_DIGITS, MAX_FINDINGS
+from planc.syntax.nodes import Mapping, Node, Scalar, Sequence, covering
+from planc.syntax.plan import SIZE_NAMES, Plan, PlanKind, PlanRule, PlanSection, Requirement, Spanned, StyleUse
 from planc.syntax.style_uses import parse_style
+from planc.syntax.wording import either, shown
 
-# More digits than any size has, and few enough for Python to read at once.
-MAX_DIGITS = 18
+T = TypeVar("T")
 
 
 class PlanReader:
@@ -28,13 +29,24 @@ class PlanReader:
     def read(self, root: Mapping, base: Plan) -> Plan:
         """`base` with the fields of `root` over it: rules and requirements are added, all else is replaced."""
         plan = base
-        for key, value in root.entries:
+        for key, value in self._bounded(root.entries):
             plan = self._field(plan, key, value)
         return plan
 
     def read_bare(self, root: Mapping) -> Plan:
         """A dict as transformers takes it for `tp_plan`."""
         return Plan(tp_plan=self._section("tp", root, PlanSection()))
+
+    def _bounded(self, items: Iterable[T]) -> Iterator[T]:
+        """`items`, until there are too many findings."""
+        for item in items:
+            if len(self.diagnostics) == MAX_FINDINGS:
+                message = f"{MAX_FINDINGS} findings; the rest of the file was not read"
+                last = self.diagnostics[-1].span
+                self.diagnostics.append(codes.TooManyFindings.code.found(message, span=last))
+            if len(self.diagnostics) > MAX_FINDINGS:
+                return
+            yield item
 
     def _field(self, plan: Plan, key: Scalar, value: Node) -> Plan:
         name = key.value
@@ -64,7 +76,7 @@ class PlanReader:
     def _section(self, kind: PlanKind, value: Node, base: PlanSection) -> PlanSection:
         """`auto` and an empty mapping put the base's rules aside; other rules come after them."""
         if isinstance(value, Mapping):
-            rules = tuple(rule for entry in value.entries if (rule := self._rule(kind, *entry)))
+            rules = tuple(rule for entry in self._bounded(value.entries) if (rule := self._rule(kind, *entry)))
             kept = base.rules if value.entries else ()
             return PlanSection("rules", (*kept, *rules), value.span) if rules or not value.entries else base
         if isinstance(value, Scalar) and value.value == "auto":
@@ -82,9 +94,9 @@ class PlanReader:
         self.diagnostics += [found for found in (parsed, style) if isinstance(found, Diagnostic)]
         if isinstance(parsed, Diagnostic) or style is None or isinstance(style, Diagnostic):
             return None
-        return PlanRule(kind, parsed, style, _cover(key.span, parsed.span, style.span))
+        return PlanRule(kind, parsed, style, covering(key.span, value.span))
 
-    def _style(self, key: Scalar, value: Node) -> Any:
+    def _style(self, key: Scalar, value: Node) -> StyleUse | Diagnostic | None:
         if isinstance(value, Scalar) and value.kind == "string":
             return parse_style(value)
         self._wrong_type(key.value, value, "a style, such as `colwise`", is_rule=True)
@@ -96,7 +108,7 @@ class PlanReader:
         if not isinstance(value, Sequence):
             self._wrong_type(key.value, value, "a list of conditions, such as `- ep_size <= 8`")
             return
-        for item in value.items:
+        for item in self._bounded(value.items):
             if not isinstance(item, Scalar) or item.kind != "string":
                 self._wrong_type(key.value, item, "a condition, such as `ep_size <= 8`")
                 continue
@@ -134,13 +146,12 @@ class PlanReader:
         text = self._text(key, value)
         if text is None or text.value in choices:
             return text
-        listed = " or ".join(f"`{choice}`" for choice in choices)
         near = difflib.get_close_matches(text.value, choices, 1)
         self.diagnostics.append(
             codes.IllegalValue.code.found(
-                f"`{key.value}` can't be `{text.value}`",
+                f"`{key.value}` can't be {shown(text.value)}",
                 span=text.span,
-                label=f"expected {listed}",
+                label=f"expected {either(f'`{choice}`' for choice in choices)}",
                 fix=replacement(near[0], text.span) if near else None,
             )
         )
@@ -155,7 +166,7 @@ class PlanReader:
     def _wrong_type(
         self, name: str, value: Node, wanted: str, *, is_rule: bool = False, fix: Fix | None = None
     ) -> None:
-        what = f"the rule `{name}`" if is_rule else f"`{name}`"
+        what = f"the rule {shown(name)}" if is_rule else f"`{name}`"
         self.diagnostics.append(
             codes.WrongType.code.found(
                 f"{what} takes {wanted}, not {described(value)}",
@@ -178,7 +189,7 @@ def described(node: Node) -> str:
     kind = {"string": "the text", "integer": "the number", "float": "the number", "boolean": "the truth value"}[
         node.kind
     ]
-    return f"{kind} `{node.value}`" if len(node.value) <= 40 else f"{kind} `{node.value[:40]}…`"
+    return f"{kind} {shown(node.value)}"
 
 
 def replacement(text: str, span: Span, *, safe: bool = False) -> Fix:
@@ -194,7 +205,7 @@ def _unknown_field(key: Scalar) -> Diagnostic:
     else:
         help_ = (f"fields are {', '.join(f'`{field}`' for field in FIELDS)}",)
     return codes.UnknownField.code.found(
-        f"a plan has no field `{key.value}`",
+        f"a plan has no field {shown(key.value)}",
         span=key.inner(),
         help=help_,
         fix=replacement(near[0], key.inner()) if near and key.start is not None else None,
@@ -223,9 +234,3 @@ def _written_out_flag(value: Node) -> Fix | None:
     meant |= {"true": "true", "false": "false"}
     spelt = meant.get(value.value.strip().lower())
     return None if spelt is None else replacement(spelt, value.span, safe=True)
-
-
-def _cover(first: Span, *others: Span) -> Span:
-    """From the start of `first` to the last end, where they stand in one line of thought (an alias may not)."""
-    last = max(others, key=lambda span: (span.end_line, span.end_column))
-    return Span(first.file, first.line, first.column, last.end_line, last.end_column)

@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from planc.diagnostics.span import Span
-
-MAX_BYTES = 1 << 20
+from planc.syntax.limits import MAX_BYTES
 
 
 class UnreadableError(Exception):

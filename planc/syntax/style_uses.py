@@ -5,10 +5,10 @@ import re
 from planc.diagnostics.diagnostic import Diagnostic
 from planc.syntax import codes
 from planc.syntax.grammars import Branch, Leaf, SyntaxFaultError, parse
+from planc.syntax.limits import MAX_DIGITS
 from planc.syntax.nodes import Scalar
 from planc.syntax.plan import StyleUse
-
-MAX_DIGITS = 18
+from planc.syntax.wording import shown
 
 # A style without arguments needs no grammar (as `keys._PLAIN`).
 _PLAIN = re.compile(r"[^\W\d][\w-]*")
@@ -67,7 +67,7 @@ def _value(token: Leaf) -> int | str:
 
 def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
     empty = not scalar.value.strip()
-    message = "a style can't be empty" if empty else f"`{scalar.value}` is not a style"
+    message = "a style can't be empty" if empty else f"{shown(scalar.value)} is not a style"
     return codes.InvalidStyle.code.found(
         message,
         span=scalar.inner(fault.start, fault.end),
