@@ -49,14 +49,9 @@ class EpDispatchExperts(Style):
     plans = frozenset({"ep"})
 
     def objection(self, module: Module) -> str | None:
-        if "num_experts" not in module.entry.sizes:
-            return f"`{module.entry.class_name}` has no `num_experts`: `{self.name}` dispatches to experts modules"
-        if module.entry.experts is not None and not module.entry.experts.routed:
-            return (
-                f"`{module.entry.class_name}` isn't called with hidden states, expert ids and routing weights, which "
-                f"`{self.name}` needs"
-            )
-        return None
+        if "num_experts" in module.entry.sizes:
+            return None
+        return f"`{module.entry.class_name}` has no `num_experts`: `{self.name}` dispatches to experts modules"
 
     def type(self, module: Module) -> StyleType:
         return StyleType(runs_local=True, dispatches=True)
