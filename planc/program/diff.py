@@ -10,7 +10,7 @@ from planc.resolve.resolved import ResolvedPlan
 from planc.syntax.plan import PlanKind
 
 PLANS: tuple[PlanKind, ...] = ("tp", "ep", "fsdp")
-# What is done to what (`shard_parameter model.layers.*.mlp.up_proj.weight axis=tp placement=S(0)`), and at which layers.
+# What is done to what and how (`shard_parameter model.layers.*.mlp.up_proj.weight axis=tp`), and at which layers.
 Facts = dict[str, set[Numbers]]
 _NAMES = ("parameter", "module", "target", "layers")
 
