@@ -1,18 +1,25 @@
 """Build a model on the meta device, and write down what it is."""
 
 import importlib.metadata
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from planc.model.building.configs import config_fields
 from planc.model.building.instantiate import instantiate
 from planc.model.building.modules import module_entries
+from planc.model.building.plain import plain
+from planc.model.building.precision import kept_in_float32
+from planc.model.building.quantization import quantization
 from planc.model.building.reading import call_factory, named_config, read_config
 from planc.model.errors import ModelError
-from planc.model.manifest import ManifestFile, Plans
+from planc.model.manifest import ManifestFile, Plans, generic_name
 from planc.model.source import ConfigSource, FactorySource, ManifestSource, NamedSource, Source, find_source
+
+log = logging.getLogger(__name__)
 
 
 def build(source: Source, *, trust_remote_code: bool = False) -> ManifestFile:
@@ -31,48 +38,84 @@ def build_model(
         case FactorySource():
             return call_factory(source)
         case ConfigSource():
-            return instantiate(read_config(source, trust_remote_code), name=source.name)
+            return instantiate(read_config(source, trust_remote_code), source.name, trust_remote_code)
         case NamedSource():
-            return instantiate(named_config(source, trust_remote_code), name=source.name)
+            return instantiate(named_config(source, trust_remote_code), source.name, trust_remote_code)
 
 
-def build_manifest(model: nn.Module, name: str) -> ManifestFile:
-    """The facts of `model`, called `name`. Reads shapes and attributes, never the values of a weight."""
+def build_manifest(model: nn.Module, name: str, *, trace: bool = True) -> ManifestFile:
+    """The facts of `model`, called `name`. Reads shapes and attributes, never the values of a weight.
+
+    A model on any device will do; parameters on the meta device get the dtype that loading would give them. Without
+    `trace` no forward is watched, and the facts that only a forward shows are missing.
+    """
     config = getattr(model, "config", None)
-    return ManifestFile(
+    in_float32 = kept_in_float32(model)
+
+    def dtype(full_name: str, parameter: nn.Parameter) -> str:
+        return "float32" if parameter.is_meta and in_float32(full_name) else plain(parameter.dtype)
+
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    file = ManifestFile(
         name=name,
         class_name=type(model).__name__,
         model_type=getattr(config, "model_type", None),
         base_model_prefix=getattr(model, "base_model_prefix", ""),
-        dtype=_dtype_name(_model_dtype(model)),
-        versions=versions(),
-        modules=module_entries(model, lambda _, parameter: _dtype_name(parameter.dtype)),
-        ties=tuple(_ties(model)),
-        plans=_plans(model),
+        dtype=plain(next((p.dtype for p in parameters.values() if p.is_floating_point()), torch.float32)),
+        versions={library: importlib.metadata.version(library) for library in ("torch", "transformers")},
+        config=config_fields(config),
+        modules=module_entries(model, dtype),
+        ties=tuple(_ties(model, parameters)),
+        plans=Plans(
+            **{kind: plain(getattr(model, f"_{kind}_plan", None) or {}) for kind in ("tp", "ep", "fsdp", "pp")}
+        ),
+        input_embeddings=_name_of(model, "get_input_embeddings"),
+        output_embeddings=_name_of(model, "get_output_embeddings"),
+        float32_modules=tuple(sorted({n.rpartition(".")[0] for n in map(generic_name, parameters) if in_float32(n)})),
+        layers=_layers(model),
+        quantization=quantization(config),
     )
+    return _with_traced_facts(model, file) if trace else file
 
 
-def versions() -> dict[str, str]:
-    """Versions of the libraries that decide what a model looks like."""
-    return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
-
-
-def _model_dtype(model: nn.Module) -> torch.dtype:
-    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _ties(model: nn.Module) -> Iterator[tuple[str, str]]:
-    """(tied parameter, the parameter it shares), as transformers declares them and as tensors are shared."""
+def _ties(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> Iterator[tuple[str, str]]:
+    """(tied parameter, the parameter it shares), as transformers declares them, then as tensors are shared."""
     declared: dict[str, str] = dict(getattr(model, "all_tied_weights_keys", None) or {})
-    yield from declared.items()
+    for tied, source in declared.items():
+        if tied in parameters and source in parameters:
+            yield tied, source
+    first: dict[int, str] = {}
+    for name, parameter in parameters.items():
+        if (
+            name not in declared
+            and first.setdefault(id(parameter), name) != name
+            and first[id(parameter)] not in declared
+        ):
+            yield name, first[id(parameter)]
 
 
-def _plans(model: nn.Module) -> Plans:
-    plans: dict[str, Any] = {
-        kind: dict(getattr(model, f"_{kind}_plan", None) or {}) for kind in ("tp", "ep", "fsdp", "pp")
-    }
-    return Plans(**plans)
+def _name_of(model: nn.Module, getter: str) -> str | None:
+    """The name of the module that `model.<getter>()` returns, if it is one of the model's."""
+    try:
+        wanted = getattr(model, getter)()
+    except (AttributeError, NotImplementedError):  # not every model has embeddings
+        return None
+    return next((name for name, module in model.named_modules() if module is wanted), None)
+
+
+def _layers(model: nn.Module) -> str | None:
+    """The list that pipeline stages are cut from, as `apply_pipeline_parallelism` of transformers 5.24.0 finds it."""
+    name = f"{getattr(model, 'base_model_prefix', '')}.layers"
+    return name if isinstance(dict(model.named_modules()).get(name), nn.ModuleList) else None
+
+
+def _with_traced_facts(model: nn.Module, file: ManifestFile) -> ManifestFile:
+    """`file` with what watching a small copy run adds; without, where that fails: those facts are unknown then."""
+    try:
+        from planc.model.building.tracing import trace_facts
+
+        traced = trace_facts(model, file)
+        return traced.model_copy(update={"flows": tuple(plain(flow) for flow in traced.flows)})
+    except Exception as error:  # a copy of any model may fail in any way
+        log.debug("no facts from a recorded run of %s: %r", file.name, error)
+        return file

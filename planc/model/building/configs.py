@@ -2,28 +2,20 @@
 
 import copy
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from planc.model.building.plain import plain
 from planc.model.errors import ModelError
 
-# Tried in this order where a config names no class of its own: a language model's head carries rules that its base
-# model lacks.
-_HEADS = (
-    "AutoModelForCausalLM",
-    "AutoModelForImageTextToText",
-    "AutoModelForMultimodalLM",
-    "AutoModelForSeq2SeqLM",
-    "AutoModelForSpeechSeq2Seq",
-    "AutoModelForMaskedLM",
-    "AutoModel",
-)
 # More layers than any model has; a config that asks for more would build until memory runs out.
 _MOST_LAYERS = 10_000
+# Fields that say nothing of the model's shape, and differ between files of one and the same model.
+_NOISE = {"transformers_version", "_name_or_path", "architectures", "id2label", "label2id"}
 
 
 def build_config(fields: Mapping[str, Any], overrides: Mapping[str, Any], *, name: str) -> PreTrainedConfig:
@@ -60,33 +52,6 @@ def merge(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def model_classes(config: PreTrainedConfig) -> Iterator[tuple[type[PreTrainedModel], PreTrainedConfig]]:
-    """Classes that can hold this config, the best first, each with the config (or part of it) it is built from.
-
-    First `architectures`, where transformers has such a class for this config, then the first fitting Auto class.
-    """
-    for name in config.architectures or ():
-        cls = getattr(transformers, str(name), None) if str(name).isidentifier() else None
-        if isinstance(cls, type) and issubclass(cls, PreTrainedModel) and (part := _part(config, cls)) is not None:
-            yield cls, part
-    for head in _HEADS:
-        mapping = getattr(transformers, head)._model_mapping
-        if type(config) in mapping:
-            found = mapping[type(config)]
-            for cls in found if isinstance(found, tuple) else (found,):
-                if (part := _part(config, cls)) is not None:
-                    yield cls, part
-
-
-def _part(config: PreTrainedConfig, cls: type[PreTrainedModel]) -> PreTrainedConfig | None:
-    """The config that `cls` takes: `config`, or its text config where the class is of the text model alone."""
-    expected = getattr(cls, "config_class", None)
-    if expected is None or isinstance(config, expected):
-        return config
-    text = config.get_text_config()
-    return text if isinstance(text, expected) else None
-
-
 def _refuse_giants(fields: Mapping[str, Any]) -> None:
     for key, value in fields.items():
         if isinstance(value, Mapping):
@@ -98,6 +63,51 @@ def _refuse_giants(fields: Mapping[str, Any]) -> None:
 def first_line(error: BaseException) -> str:
     """The first line of an exception's text, cut to a readable length."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+
+
+def model_dtype(config: PreTrainedConfig) -> Any:
+    """The dtype that the config asks for: its own, else its text model's, else torch's default (None)."""
+    return config.dtype if config.dtype is not None else text_config(config).dtype
+
+
+def config_fields(config: object) -> dict[str, Any]:
+    """The fields of a model's config: those of its text model at the top, where it has several models.
+
+    Standard names that the config maps to its own (`attribute_map`) are there under both.
+    """
+    if not isinstance(config, PreTrainedConfig):
+        return {}
+    text = text_config(config)
+    fields = _fields_of(text)
+    if text is not config:
+        for key, value in _fields_of(config).items():
+            if getattr(config, key, None) is not text:
+                fields.setdefault(key, value)
+    return fields
+
+
+def _fields_of(config: PreTrainedConfig) -> dict[str, Any]:
+    fields = _without_noise(config.to_dict())
+    for standard, own in type(config).attribute_map.items():
+        if own in fields:
+            fields.setdefault(standard, fields[own])
+    return fields
+
+
+def _without_noise(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        str(key): _without_noise(value) if isinstance(value, Mapping) else plain(value)
+        for key, value in fields.items()
+        if value is not None and key not in _NOISE
+    }
+
+
+def text_config(config: PreTrainedConfig) -> PreTrainedConfig:
+    """The config of the text model inside a composite one, else `config` itself."""
+    try:
+        return config.gettext_config()
+    except ValueError:  # several text models, none of which is the one
+        return config
 
 
 def remote_config(folder: str, overrides: Mapping[str, Any]) -> PreTrainedConfig:

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, initialization
 
-from planc.model.building.configs import first_line, model_classes
+from planc.model.building.classes import model_classes
+from planc.model.building.configs import first_line, model_dtype
 from planc.model.errors import ModelError
 
 T = TypeVar("T")
@@ -16,12 +17,12 @@ T = TypeVar("T")
 _MOST_MODULES = 200_000
 
 
-def instantiate(config: PreTrainedConfig, *, name: str) -> nn.Module:
+def instantiate(config: PreTrainedConfig, name: str, trust_remote_code: bool = False) -> nn.Module:
     """The model that `config` describes, of the first class that builds. Raises ModelError."""
     reasons: dict[str, str] = {}
-    for cls, part in model_classes(config):
+    for cls, part in model_classes(config, trust_remote_code):
         try:
-            model: nn.Module = on_meta(partial(cls._from_config, part))
+            model: nn.Module = on_meta(partial(cls._from_config, part, dtype=model_dtype(part)))
             return model
         except ModelError:
             raise

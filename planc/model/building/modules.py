@@ -25,7 +25,7 @@ def module_entries(model: nn.Module, dtype: Dtype) -> tuple[ModuleEntry, ...]:
             class_name=type(module).__name__,
             sizes=sizes[name],
             parameters=tuple(_parameters(name, module, dtype)),
-            **module_facts(module),
+            **module_facts(module, modules.get(name.rpartition(".")[0])),
         )
         for name, module in modules.items()
     }

@@ -64,7 +64,7 @@ def call_factory(source: FactorySource) -> nn.Module:
         except Exception as error:
             raise ModelError(f"`{source.name}` raised {type(error).__name__}: {first_line(error)}") from error
     if isinstance(made, PreTrainedConfig):
-        return instantiate(made, name=source.name)
+        return instantiate(made, source.name)
     if not isinstance(made, nn.Module):
         raise ModelError(f"`{source.name}` returned a {type(made).__name__}, not a torch.nn.Module")
     return made

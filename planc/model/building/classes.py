@@ -1,0 +1,82 @@
+"""Which model class a config asks for."""
+
+import importlib
+from collections.abc import Iterator
+
+import transformers
+from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+from planc.model.building.configs import text_config
+
+# Tried in this order where a config names no class of its own: a language model's head carries rules that its base
+# model lacks.
+_HEADS = (
+    "AutoModelForCausalLM",
+    "AutoModelForImageTextToText",
+    "AutoModelForMultimodalLM",
+    "AutoModelForSeq2SeqLM",
+    "AutoModelForSpeechSeq2Seq",
+    "AutoModelForMaskedLM",
+    "AutoModel",
+)
+Candidate = tuple[type[PreTrainedModel], PreTrainedConfig]
+
+
+def model_classes(config: PreTrainedConfig, trust_remote_code: bool = False) -> Iterator[Candidate]:
+    """Classes that can hold this config, the best first, each with the config (or part of it) it is built from.
+
+    First `architectures`, where transformers has such a class for this config, then what the Auto classes say, then any
+    class that its modeling module defines for it (parts of composite models have no Auto class).
+    """
+    for name in config.architectures or ():
+        cls = getattr(transformers, str(name), None) if str(name).isidentifier() else None
+        if isinstance(cls, type) and issubclass(cls, PreTrainedModel):
+            yield from _with_config(cls, config)
+    if trust_remote_code:
+        yield from _remote_classes(config)
+    for head in _HEADS:
+        mapping = getattr(transformers, head)._model_mapping
+        try:
+            found = mapping[type(config)]
+        except (KeyError, ValueError):  # none, or one whose module lacks the class that the mapping names
+            continue
+        for cls in found if isinstance(found, tuple) else (found,):
+            yield from _with_config(cls, config)
+    yield from _module_classes(config)
+
+
+def _with_config(cls: type[PreTrainedModel], config: PreTrainedConfig) -> Iterator[Candidate]:
+    """`cls` with `config`, or with its text config where the class is of that alone; nothing if neither fits."""
+    expected = getattr(cls, "config_class", None)
+    for part in (config, text_config(config)):
+        if expected is None or isinstance(part, expected):
+            yield cls, part
+            return
+
+
+def _remote_classes(config: PreTrainedConfig) -> Iterator[Candidate]:
+    """Classes that the model's own repository defines (`auto_map`). Executes its code."""
+    references: dict[str, str] = getattr(config, "auto_map", None) or {}
+    for head in _HEADS:
+        if head in references:
+            yield get_class_from_dynamic_module(references[head], config.name_or_path), config
+
+
+def _module_classes(config: PreTrainedConfig) -> Iterator[Candidate]:
+    """Concrete classes next to the config's own class; those that generate first, for they have the head."""
+    try:
+        module = importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
+    except ImportError:
+        return
+    classes = [
+        cls
+        for cls in vars(module).values()
+        if isinstance(cls, type)
+        and issubclass(cls, PreTrainedModel)
+        and cls.__module__ == module.__name__
+        and getattr(cls, "config_class", None) is type(config)
+        and "forward" in vars(cls)
+    ]
+    for cls in sorted(classes, key=lambda cls: not issubclass(cls, GenerationMixin)):
+        yield cls, config
