@@ -105,7 +105,7 @@ def _without_noise(fields: Mapping[str, Any]) -> dict[str, Any]:
 def text_config(config: PreTrainedConfig) -> PreTrainedConfig:
     """The config of the text model inside a composite one, else `config` itself."""
     try:
-        return config.gettext_config()
+        return config.get_text_config()
     except ValueError:  # several text models, none of which is the one
         return config
 
