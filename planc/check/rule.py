@@ -1,16 +1,19 @@
 """What a rule of the checker sees and says. Rules collect findings and never print; one rule a file."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
 from planc.layouts.layout import Layout
-from planc.model.manifest import Manifest
+from planc.model.manifest import Manifest, generic_name
 from planc.resolve.resolved import ResolvedPlan
-from planc.syntax.plan import Plan
+from planc.resolve.resolver import PLANS, resolve
+from planc.syntax.plan import Plan, PlanKind, PlanRule
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,41 @@ class CheckContext:
     resolved: ResolvedPlan
     world_size: int | None = None
     target: str | None = None
+
+    @cached_property
+    def names(self) -> Mapping[str, list[str]]:
+        """Concrete names of modules and parameters by generic name."""
+        groups: dict[str, list[str]] = defaultdict(list)
+        for name in (*self.manifest.modules, *self.manifest.parameters):
+            if name:
+                groups[generic_name(name)].append(name)
+        return groups
+
+    @cached_property
+    def own(self) -> ResolvedPlan:
+        """What the model's own plans alone give at this layout."""
+        return resolve(Plan(), self.manifest, self.layout)
+
+    @cached_property
+    def layer_kinds(self) -> tuple[str, ...]:
+        """`layer_types` of the (text) config: one kind a layer; empty where the config has none."""
+        config = self.manifest.file.config
+        text = config.get("text_config")
+        kinds = (text if isinstance(text, dict) else config).get("layer_types")
+        return tuple(map(str, kinds)) if isinstance(kinds, list) else ()
+
+    def is_on(self, kind: PlanKind) -> bool:
+        """Whether the layout switches plan `kind` on."""
+        sizes = {"tp": self.layout.tp_size, "ep": self.layout.ep_size, "fsdp": self.layout.dp_size}
+        return sizes[kind] > 1
+
+    def is_own_key(self, rule: PlanRule) -> bool:
+        """Whether the model's own plan of this kind has a rule with the same key."""
+        return any(own.key.text == rule.key.text for own in self.own.rules[rule.plan])
+
+    def rules(self, origin: str = "user") -> Iterator[PlanRule]:
+        """The merged rules of all plans that come from the user, or from the model."""
+        return (rule for kind in PLANS for rule in self.resolved.rules[kind] if rule.origin == origin)
 
 
 class Rule(ABC):

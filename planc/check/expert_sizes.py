@@ -1,0 +1,21 @@
+"""Which values of `ep_size` a mesh and a model allow."""
+
+from planc.check.places import divisors
+from planc.check.rule import CheckContext
+from planc.layouts.layout import Layout
+
+
+def mesh_sizes(layout: Layout) -> list[int]:
+    """Multiples of `tp_size` that divide `fsdp_size * tp_size`."""
+    return [size for size in divisors(layout.fsdp_size * layout.tp_size) if size % layout.tp_size == 0]
+
+
+def expert_counts(context: CheckContext) -> list[int]:
+    """The different numbers of experts among the model's experts modules."""
+    return sorted({entry.experts.num_experts for entry in context.manifest.file.modules if entry.experts})
+
+
+def legal_sizes(context: CheckContext) -> list[int]:
+    """The sizes of `mesh_sizes` that divide the experts of every module, 1 left out."""
+    counts = expert_counts(context)
+    return [n for n in mesh_sizes(context.layout) if n > 1 and all(count % n == 0 for count in counts)]

@@ -1,0 +1,69 @@
+"""Where sizes stand in the plan, and how concrete names and numbers are said."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from planc.check.rule import CheckContext
+from planc.diagnostics.diagnostic import Label
+from planc.diagnostics.span import Span
+
+
+def size_span(context: CheckContext, *names: str) -> Span | None:
+    """The place of the first of the sizes or options `names` that the plan or the command line gives."""
+    plan = context.plan
+    given = [(plan.sizes.get(name) or plan.options.get(name)) for name in names]
+    return next((value.span for value in given if value is not None), None)
+
+
+def size_labels(context: CheckContext, *names: str) -> tuple[Label, ...]:
+    """A label at each of the sizes `names` that was given."""
+    spans = [(name, size_span(context, name)) for name in names]
+    return tuple(Label(span, "from here") for _, span in spans if span is not None)
+
+
+def divisors(number: int, most: int | None = None) -> list[int]:
+    """Every divisor of `number`, up to `most`."""
+    return [n for n in range(1, min(number, most or number) + 1) if number % n == 0]
+
+
+def listed(values: Iterable[object]) -> str:
+    """`1, 2, 4`, shortened in the middle where there are many."""
+    words = [str(value) for value in values]
+    return ", ".join(words if len(words) <= 12 else [*words[:10], "…", words[-1]])
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7, 11`: sorted numbers, runs of three and more drawn together."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [f"{r[0]}-{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
+    return ", ".join(words)
+
+
+def layer_number(name: str) -> int | None:
+    """The first number among the segments of `name`."""
+    found = re.search(r"(?:^|\.)(\d+)(?:\.|$)", name)
+    return int(found[1]) if found else None
+
+
+def layers_of(targets: Sequence[str]) -> str:
+    """`layers 3, 7, 11`, or an empty string where `targets` belong to no layer."""
+    numbers = [number for number in map(layer_number, targets) if number is not None]
+    return f"layers {ranges(numbers)}" if numbers else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 module`, `48 modules`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def gigabytes(number: float) -> str:
+    """Bytes in GB (10⁹), or MB and kB where that is too coarse."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if number >= 0.1 * size:
+            return f"{number / size:,.1f} {unit}"
+    return f"{number / 1e3:,.1f} kB"

@@ -1,0 +1,43 @@
+"""PL903."""
+
+from collections.abc import Iterator
+
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Severity
+
+
+@define("PL903", "enable-expert-parallel-deprecated", Severity.WARNING)
+class ExpertParallelOption(Rule):
+    """Looks for `enable_expert_parallel: true`.
+
+    The field is deprecated. Without `ep_size` it means `ep_size = tp_size` with an empty TP plan: the experts are
+    dealt out and every dense module stays whole, which is rarely wanted. With `ep_size` it says nothing.
+
+    Example:
+
+        tp_size: 4
+        enable_expert_parallel: true
+
+    Use instead, with the dense modules split too:
+
+        tp_size: 4
+        ep_size: 4
+
+    Source: `DistributedConfig._resolve_parallelism`, transformers 5.24.0.
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        plan, size = context.plan, context.layout.ep_size
+        option = plan.options.get("enable_expert_parallel")
+        if option is None or option.value is not True:
+            return
+        if "ep_size" in plan.sizes:
+            message, help_ = "`enable_expert_parallel` says nothing beside `ep_size`", "leave it out"
+        else:
+            empty = " and an empty `tp_plan`" if plan.tp_plan.state == "absent" else ""
+            message = f"`enable_expert_parallel` is deprecated: here it means ep_size={size}{empty}"
+            help_ = f"write `ep_size: {size}`" + (
+                ", and `tp_plan: {}` to keep the dense modules whole" if empty else ""
+            )
+        yield self.code.found(message, span=option.span, label="deprecated", help=(help_,))

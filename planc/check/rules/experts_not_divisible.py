@@ -1,0 +1,62 @@
+"""PL204."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from planc.check.expert_sizes import legal_sizes
+from planc.check.places import layers_of, listed, size_labels, size_span
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Severity
+
+
+@define("PL204", "experts-not-divisible", Severity.ERROR)
+class ExpertsNotDivisible(Rule):
+    """Looks for experts that `ep_size` doesn't divide.
+
+    Each rank of an expert group owns a block of whole experts, all of the same number.
+
+    Example, with 128 experts:
+
+        fsdp_size: 6
+        ep_size: 6
+
+    Use instead a divisor of 128:
+
+        fsdp_size: 8
+        ep_size: 8
+
+    Source: `MoEParamShard.shard_param`, transformers 5.24.0, `distributed/expert_parallel.py`.
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        size = context.layout.ep_size
+        uneven: dict[int, list[str]] = defaultdict(list)
+        for module in context.manifest.modules.values():
+            experts = module.entry.experts
+            if experts and size > 1 and experts.num_experts % size and self._is_sharded(module.name, context):
+                uneven[experts.num_experts].append(module.name)
+        for count, targets in uneven.items():
+            yield self.code.found(
+                f"{count} experts can't be dealt out evenly over ep_size={size}",
+                span=size_span(context, "ep_size", "enable_expert_parallel", "tp_size"),
+                label=f"{count} / {size} = {count / size:.2f} experts a rank",
+                labels=size_labels(context, "fsdp_size", "tp_size"),
+                targets=tuple(targets[:3]),
+                target_count=len(targets),
+                notes=(f"`{targets[0]}`" + (f" and its like in {layers_of(targets)}" if targets[1:] else ""),),
+                help=(self._legal(context, count),),
+            )
+
+    def _is_sharded(self, module: str, context: CheckContext) -> bool:
+        return any(name == module or name.startswith(f"{module}.") for name in context.resolved.ep)
+
+    def _legal(self, context: CheckContext, count: int) -> str:
+        legal = legal_sizes(context)
+        if legal:
+            return f"ep_size of {listed(legal)} is legal on this mesh"
+        layout = context.layout
+        return (
+            f"no ep_size > 1 divides both {count} experts and fsdp_size * tp_size = "
+            f"{layout.fsdp_size * layout.tp_size}: change the mesh, or leave ep_size at 1"
+        )

@@ -1,0 +1,85 @@
+"""PL216."""
+
+from collections.abc import Iterator
+
+from planc.check.places import counted
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.styles.registry import REMOVED, STYLES, get
+from planc.syntax.plan import PlanRule
+
+
+@define("PL216", "half-expert-plan", Severity.ERROR)
+class HalfExpertPlan(Rule):
+    """Looks for experts that are sharded and not dispatched to, or dispatched to and not sharded.
+
+    The two belong together: `grouped_gemm` leaves each rank its own experts, `ep_dispatch_experts` brings them their
+    tokens. Without dispatch a rank looks up global expert ids in its local block, and transformers applies no EP plan
+    that dispatches nowhere; with weights of which some are whole, the local counts disagree.
+
+    Example:
+
+        defaults: none
+        ep_plan:
+          model.layers.*.mlp.experts.gate_up_proj: grouped_gemm
+          model.layers.*.mlp.experts.down_proj: grouped_gemm
+
+    Use instead:
+
+        defaults: none
+        ep_plan:
+          model.layers.*.mlp.experts: ep_dispatch_experts
+          model.layers.*.mlp.experts.gate_up_proj: grouped_gemm
+          model.layers.*.mlp.experts.down_proj: grouped_gemm
+
+    Source: `DistributedMixin.maybe_distribute_model`, transformers 5.24.0.
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        ep = context.resolved.ep
+        if any(a.style.name in REMOVED or "ep" not in _plans(a.style.name) for a in ep.values()):
+            return  # PL106, PL107 or PL902 says what is wrong
+        seen: set[tuple[PlanRule, bool]] = set()
+        for name, module in context.manifest.modules.items():
+            own = [ep.get(parameter) for parameter in module.parameters]
+            sharded = [a for a in own if a is not None and a.style.name == "grouped_gemm"]
+            hook = ep.get(name)
+            dispatched = hook is not None and hook.style.name == "ep_dispatch_experts"
+            if sharded and not dispatched and (key := (sharded[0].rule, True)) not in seen:
+                seen.add(key)
+                yield self._not_dispatched(sharded[0].rule, name)
+            elif (
+                hook is not None and dispatched and len(sharded) < len(own) and (key := (hook.rule, False)) not in seen
+            ):
+                seen.add(key)
+                whole = [p for p, a in zip(module.parameters, own, strict=True) if a not in sharded]
+                yield self._not_sharded(hook.rule, whole, len(own))
+
+    def _not_dispatched(self, rule: PlanRule, module: str) -> Diagnostic:
+        return self.code.found(
+            f"`{rule.key.text}` leaves each rank its own experts, and nothing dispatches tokens to `{module}`",
+            span=rule.key.span,
+            label="global expert ids would be looked up in a local block",
+            key=rule.key.text,
+            targets=(module,),
+            help=(f"add `{rule.key.text.rpartition('.')[0]}: ep_dispatch_experts`",),
+        )
+
+    def _not_sharded(self, rule: PlanRule, whole: list[str], total: int) -> Diagnostic:
+        return self.code.found(
+            f"`{rule.key.text}` dispatches tokens to experts of which {len(whole)} of "
+            f"{counted(total, 'parameter')} stay whole on every rank",
+            span=rule.span,
+            label=f"not `grouped_gemm`: {', '.join(name.rpartition('.')[2] for name in whole)}",
+            key=rule.key.text,
+            targets=tuple(whole[:3]),
+            target_count=len(whole),
+            help=("give each of them `grouped_gemm`",),
+        )
+
+
+def _plans(style: str) -> frozenset[str]:
+    found = get(style, "ep")
+    # A custom style may do anything: judge nothing beside it.
+    return frozenset(found.plans) if found is not None and style in STYLES else frozenset()

@@ -1,0 +1,55 @@
+"""PL601."""
+
+from collections.abc import Iterator
+
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Severity
+
+RUNS_IN_TRANSFORMERS = ("trainer",)
+
+
+@define("PL601", "key-not-portable", Severity.NOTE)
+class KeyNotPortable(Rule):
+    """Says which keys and styles transformers can't take unchanged.
+
+    transformers looks a name up with every layer number replaced by `*`. It can't address single layers or sets of
+    them, knows no alternation, and a style's arguments can't be given in its plan. planc's own runtime can all of
+    this; where the target is the Trainer, which applies the plan itself, it is an error.
+
+    Example:
+
+        target: trainer
+        tp_plan:
+          model.layers.*.mlp.{gate,up}_proj: colwise
+
+    Use instead:
+
+        target: trainer
+        tp_plan:
+          model.layers.*.mlp.gate_proj: colwise
+          model.layers.*.mlp.up_proj: colwise
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        if context.target == "torchrun":
+            return
+        severity = Severity.ERROR if context.target in RUNS_IN_TRANSFORMERS else self.code.severity
+        for rule in context.rules():
+            if not rule.key.is_portable:
+                yield self.code.found(
+                    f"transformers can't take the key `{rule.key.text}` unchanged",
+                    severity=severity,
+                    span=rule.key.span,
+                    label="index sets, single layers and alternation are planc's own",
+                    key=rule.key.text,
+                    help=("alternation can be written out, one rule a name; planc's runtime takes it as it is",),
+                )
+            if rule.style.arguments:
+                yield self.code.found(
+                    f"transformers can't take the arguments of `{rule.style.text}`",
+                    severity=severity,
+                    span=rule.style.span,
+                    label="a plan of transformers names a style and nothing more",
+                    key=rule.key.text,
+                )

@@ -1,0 +1,64 @@
+"""PL109."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from planc.check.places import counted
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.resolve.resolved import Assignment
+from planc.styles.registry import create
+from planc.syntax.plan import PlanRule
+
+
+@define("PL109", "style-cannot-shard", Severity.ERROR)
+class StyleCannotShard(Rule):
+    """Looks for styles on modules and parameters that they can't work on.
+
+    `colwise` and `rowwise` cut a Linear: they need its `out_features` and `in_features`. A router that only looks like
+    a Linear, a norm, or a container of other modules has none.
+
+    Example, on Qwen3-MoE, whose `gate` is a `Qwen3MoeTopKRouter`:
+
+        tp_plan:
+          model.layers.*.mlp.gate: colwise
+
+    Use instead: leave the router whole.
+
+    Source: `ColwiseParallel.install_forward` and others, transformers 5.24.0, `distributed/tensor_parallel.py`.
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        found: dict[tuple[PlanRule, str], list[str]] = defaultdict(list)
+        for kind in ("tp", "ep"):
+            for assignment in context.resolved.plan(kind).values():
+                objection = self._objection(assignment, context)
+                if objection:
+                    found[assignment.rule, objection].append(assignment.target)
+        refused = set()
+        for (rule, objection), targets in found.items():
+            # A module that a style can't stand on has parameters that it can't shard: one finding.
+            if rule in refused:
+                continue
+            refused.add(rule)
+            yield self.code.found(
+                f"`{rule.style.name}` can't stand on `{rule.key.text}`: {objection}",
+                span=rule.span,
+                label=counted(len(targets), "target"),
+                key=rule.key.text,
+                targets=tuple(targets[:3]),
+                target_count=len(targets),
+            )
+
+    def _objection(self, assignment: Assignment, context: CheckContext) -> str | None:
+        style = create(assignment.style, assignment.rule.plan)
+        if style is None:
+            return None
+        if assignment.is_parameter:
+            module, entry = context.manifest.parameters[assignment.target]
+            if assignment.by_module and style.objection(module):
+                return style.objection(module)
+            return style.parameter_objection(module, entry)
+        module = context.manifest.modules[assignment.target]
+        return style.model_objection(context.manifest) or style.objection(module)

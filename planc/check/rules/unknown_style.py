@@ -1,0 +1,61 @@
+"""PL106."""
+
+from collections.abc import Iterator
+
+from planc.check.nearest import edit_distance, or_list
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
+from planc.styles.registry import REMOVED, get, names
+from planc.syntax.plan import PlanKind
+
+
+@define("PL106", "unknown-style", Severity.ERROR)
+class UnknownStyle(Rule):
+    """Looks for styles that nothing is registered under.
+
+    transformers refuses the plan; other runtimes drop the rule, or the whole plan with it, and run unsharded. Custom
+    styles come from installed packages, through the entry point group `planc.styles`.
+
+    Example:
+
+        tp_plan:
+          lm_head: colwise_gather
+
+    Use instead:
+
+        tp_plan:
+          lm_head: colwise_gather_output
+
+    Source: `DistributedMixin._validate_parallel_plan`, transformers 5.24.0.
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        for rule in context.rules():
+            name = rule.style.name
+            if name in REMOVED or get(name, rule.plan) or get(name):
+                continue
+            close = _close(name, rule.plan)
+            fix = None
+            if len(close) == 1:
+                fix = Fix(f"write `{close[0]}`", (Edit(rule.style.span, close[0]),))
+            yield self.code.found(
+                f"`{name}` is no style",
+                span=rule.style.span,
+                label=f"did you mean {or_list(close)}?" if close else "unknown",
+                key=rule.key.text,
+                notes=("the rest of the plan is still checked",),
+                help=(f"styles of `{rule.plan}_plan`: {', '.join(names(rule.plan))}",),
+                fix=fix,
+            )
+
+
+def _close(name: str, plan: PlanKind) -> list[str]:
+    """Present styles that begin with `name`, or else differ by a few letters."""
+    present = [style for style in names(plan) if not getattr(get(style, plan), "renamed_to", None)]
+    begun = [style for style in present if style.startswith(name) and len(name) > 3]
+    if begun:
+        return begun[:1]
+    most = max(2, len(name) // 3)
+    ranked = sorted((edit_distance(name, style), style) for style in present)
+    return [style for distance, style in ranked if distance <= most][:3]
