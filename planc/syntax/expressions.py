@@ -1,6 +1,6 @@
 """A requirement: text to `Expression`."""
 
-from planc.diagnostics.diagnostic import Diagnostic
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.diagnostics.span import Span
 from planc.syntax import codes
 from planc.syntax.grammars import Branch, Leaf, SyntaxFaultError, parse
@@ -9,6 +9,7 @@ from planc.syntax.nodes import Scalar
 from planc.syntax.plan import Binary, Expression, Name, Not, Number, Requirement
 from planc.syntax.wording import shown
 
+_COMPARES = "a requirement compares, as in `ep_size <= 8`"
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 CONNECTIVES = frozenset({"and", "or"})
 
@@ -25,24 +26,24 @@ _WORDS = {
     "$END": "the end of the requirement",
 }
 
-# What stands at the fault, and what is meant by it.
-_MEANT = {
-    "&&": "write `and`",
-    "||": "write `or`",
-    "!": "write `not`, or `!=`",
-    "=": "compare with `==`",
-    "/": "divide with `//`, which rounds down; all numbers are whole",
-    "**": "powers can't be used here",
-    ".": "all numbers are whole",
-    "'": "only numbers and names can stand here",
-    '"': "only numbers and names can stand here",
-    "(": "functions can't be called here",
-}
+# What stands at the fault, what to say of it, and what to write instead where that is certain.
+_MEANT = (
+    ("&&", "write `and`", "and"),
+    ("||", "write `or`", "or"),
+    ("=", "compare with `==`", "=="),
+    ("!", "write `not`, or `!=`", None),
+    ("/", "divide with `//`, which rounds down; all numbers are whole", None),
+    ("*", "there are no powers in requirements", None),
+    (".", "all numbers are whole", None),
+    ("'", "only numbers and names can stand here", None),
+    ('"', "only numbers and names can stand here", None),
+    ("(", "there are no functions in requirements", None),
+)
 
 
-class _WrongKindError(Exception):
-    def __init__(self, message: str, span: Span) -> None:
-        self.message, self.span = message, span
+class _RefusedError(Exception):
+    def __init__(self, message: str, span: Span, *help_: str) -> None:
+        self.message, self.span, self.help = message, span, help_
 
 
 def parse_requirement(scalar: Scalar) -> Requirement | Diagnostic:
@@ -57,10 +58,8 @@ def parse_requirement(scalar: Scalar) -> Requirement | Diagnostic:
         expression = _Builder(scalar).condition(parse("requirement", scalar.value, _WORDS))
     except SyntaxFaultError as fault:
         return _explain(fault, scalar)
-    except _WrongKindError as error:
-        return codes.InvalidRequirement.code.found(
-            error.message, span=error.span, help=("a requirement compares, as in `ep_size <= 8`",)
-        )
+    except _RefusedError as error:
+        return codes.InvalidRequirement.code.found(error.message, span=error.span, help=error.help)
     return Requirement(" ".join(scalar.value.split()), expression, scalar.inner())
 
 
@@ -80,13 +79,13 @@ class _Builder:
     def condition(self, tree: Leaf | Branch) -> Expression:
         expression = self._expression(tree)
         if not is_condition(expression):
-            raise _WrongKindError("this is a number, not a condition", expression.span)
+            raise _RefusedError("this is a number, not a condition", expression.span, _COMPARES)
         return expression
 
     def number(self, tree: Leaf | Branch) -> Expression:
         expression = self._expression(tree)
         if is_condition(expression):
-            raise _WrongKindError("this is a condition, not a number", expression.span)
+            raise _RefusedError("this is a condition, not a number", expression.span, _COMPARES)
         return expression
 
     def _expression(self, tree: Leaf | Branch) -> Expression:
@@ -111,7 +110,7 @@ class _Builder:
         if token.kind == "NAME":
             return Name(str(token), span)
         if len(token) > MAX_DIGITS:
-            raise _WrongKindError(f"a number has at most {MAX_DIGITS} digits", span)
+            raise _RefusedError(f"a number has at most {MAX_DIGITS} digits", span)
         return Number(int(token), span)
 
     def _connected(self, operator: str, tree: Branch) -> Expression:
@@ -146,8 +145,12 @@ def _between(first: Span, last: Span) -> Span:
 
 def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
     rest = scalar.value[fault.start :]
-    helps = tuple(help_ for written, help_ in _MEANT.items() if rest.startswith(written))[:1]
+    written, help_, meant = next((m for m in _MEANT if rest.startswith(m[0])), ("", "", None))
+    span = scalar.inner(fault.start, max(fault.end, fault.start + len(written)))
+    fix = None
+    if meant is not None and scalar.start is not None:
+        fix = Fix(f"write `{meant}`", (Edit(span, meant),), safe=True)
     message = f"{shown(scalar.value)} is not a requirement" if scalar.value.strip() else "a requirement can't be empty"
     return codes.InvalidRequirement.code.found(
-        message, span=scalar.inner(fault.start, fault.end), label=f"expected {fault.wanted}", help=helps
+        message, span=span, label=f"expected {fault.wanted}", help=(help_,) if help_ else (), fix=fix
     )

@@ -51,6 +51,10 @@ _FAULTS = (
     (r".*\.", r"\.", "two dots with nothing between them", "remove one"),
     (r".*\[ *", r"\]", "an index set can't be empty", "list layer numbers: `[0-2,5]`"),
     (r".*\{ *", r"\}", "an alternation can't be empty", "list names: `{gate,up}_proj`"),
+    (r".*\{[^}]*", r"\.", "an alternation chooses within one segment", "write a rule for each name"),
+    (r".*\{[^}]*", r"\{", "alternations can't be nested", "list all names in one: `{gate,up}_proj`"),
+    (r".*\{[^}]*", r"\*", "an alternation lists names, not `*`", "list all names in one: `{gate,up}_proj`"),
+    (r"[^{]*", r"[,}]", "an alternation starts with `{`", "list names: `{gate,up}_proj`"),
     (r".*\{[^}]*, *", r"[,}]", "an alternative can't be empty", "list names: `{gate,up}_proj`"),
     (r".*\{ *", r",", "an alternative can't be empty", "list names: `{gate,up}_proj`"),
     (r".*[\w}-]", r"\[", "an index set is a segment of its own", "put a dot before it: `layers.[0-2]`"),
@@ -187,20 +191,19 @@ def _fix(scalar: Scalar, start: int, end: int, replacement: str) -> Fix | None:
 
 def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
     before, after = scalar.value[: fault.start], scalar.value[fault.start :]
+    code, otherwise = codes.InvalidKey.code, f"{shown(scalar.value)} is not a key"
+    if before.count("[") > before.count("]"):
+        code, otherwise = codes.InvalidIndexSet.code, f"{shown(scalar.value)} holds a broken index set"
+    elif before.count("{") > before.count("}"):
+        code, otherwise = codes.InvalidAlternation.code, f"{shown(scalar.value)} holds a broken alternation"
     message, helps = next(
         (
             (message, (help_,))
             for left, right, message, help_ in _FAULTS
             if re.fullmatch(left, before, re.DOTALL) and re.match(right, after)
         ),
-        (f"{shown(scalar.value)} is not a key", ()),
+        (otherwise, ()),
     )
-    if before.count("[") > before.count("]"):
-        code = codes.InvalidIndexSet.code
-    elif before.count("{") > before.count("}"):
-        code = codes.InvalidAlternation.code
-    else:
-        code = codes.InvalidKey.code
     return code.found(
         message,
         span=scalar.inner(fault.start, fault.end),

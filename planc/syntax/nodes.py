@@ -7,7 +7,7 @@ order of duplicate keys and expands aliases. The subset is that of a plan: one d
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ruamel.yaml import YAML
@@ -133,10 +133,11 @@ class _Composer:
 
     def _check_directives(self, event: Any) -> None:
         if event.tags or (event.version and tuple(event.version) != (1, 2)):
+            line = re.search("^%.*", self.source.text, re.MULTILINE)
             raise _StopError(
                 codes.UnsupportedYaml.code.found(
                     "plans are YAML 1.2 without directives",
-                    span=self.source.span(event.start_mark.index, event.start_mark.index + 1),
+                    span=self.source.span(*line.span()) if line else None,
                     help=("remove the lines that start with `%`",),
                 )
             )
@@ -159,11 +160,7 @@ class _Composer:
         if isinstance(event, AliasEvent):
             return self._aliased(event)
         if event.tag is not None:
-            raise self._refuse(
-                event,
-                f"the tag {shown(event.tag)} has no place in a plan",
-                "remove it: a plan is plain text and numbers",
-            )
+            raise self._tagged(event)
         if depth > MAX_DEPTH:
             raise _StopError(
                 codes.NestedTooDeeply.code.found(
@@ -175,6 +172,17 @@ class _Composer:
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         return self._sequence(event, depth) if isinstance(event, SequenceStartEvent) else self._mapping(event, depth)
+
+    def _tagged(self, event: Any) -> _StopError:
+        start = self.source.text.index("!", event.start_mark.index)
+        tag = self.source.text[start:].split(maxsplit=1)[0]
+        return _StopError(
+            codes.UnsupportedYaml.code.found(
+                f"the tag {shown(tag)} has no place in a plan",
+                span=self.source.span(start, start + len(tag)),
+                help=("remove it: a plan is plain text and numbers",),
+            )
+        )
 
     def _aliased(self, event: Any) -> Scalar:
         anchored = self.anchors.get(event.anchor)
@@ -188,7 +196,7 @@ class _Composer:
             )
         raise self._refuse(
             event,
-            f"{shown('*' + event.anchor)} is a YAML alias of an anchor that doesn't exist",
+            f"{shown('*' + event.anchor.rstrip(':'))} is a YAML alias of an anchor that doesn't exist",
             "put quotes around a key or value that starts with `*`",
             label="no `&` of this name above",
         )
@@ -223,7 +231,7 @@ class _Composer:
                 self._add(_duplicate(first[key.value], key))
                 del entries[key.value]
             first.setdefault(key.value, key)
-            entries[key.value] = (key, self._node(next(self.events), depth + 1))
+            entries[key.value] = (key, self._value(event, next(self.events), depth + 1))
         return Mapping(tuple(entries.values()), self._extent(start, event, [value for _, value in entries.values()]))
 
     def _extent(self, start: Any, end: Any, values: list[Node]) -> Span:
@@ -231,6 +239,14 @@ class _Composer:
         if start.flow_style or not values:
             return self.source.span(start.start_mark.index, end.end_mark.index)
         return covering(self.source.span(start.start_mark.index, start.start_mark.index), values[-1].span)
+
+    def _value(self, key: Any, event: Any, depth: int) -> Node:
+        node = self._node(event, depth)
+        if isinstance(node, Scalar) and not node.value and event.start_mark.index == event.end_mark.index:
+            # ruamel.yaml puts an absent value where the next token begins.
+            after = self.source.text.find(":", key.end_mark.index) + 1
+            return replace(node, span=self.source.span(after, after), start=None)
+        return node
 
     def _key(self, event: Any) -> Scalar:
         if isinstance(event, MappingStartEvent | SequenceStartEvent):

@@ -8,7 +8,7 @@ from pathlib import Path
 from planc.diagnostics.diagnostic import Diagnostic, Label
 from planc.diagnostics.span import Span
 from planc.syntax import codes
-from planc.syntax.fields import FIELDS
+from planc.syntax.fields import ALIKE, FIELDS
 from planc.syntax.limits import MAX_EXTENDS
 from planc.syntax.nodes import Mapping, Scalar, compose
 from planc.syntax.plan import Plan
@@ -106,7 +106,7 @@ class _Parser:
                 self.diagnostics.append(cycle)
                 return None
             if "://" in value.value or not value.value.endswith(EXTENDED_SUFFIXES):
-                raise UnreadableError(f"a plan file has a name in {', '.join(EXTENDED_SUFFIXES)} on this machine")
+                raise UnreadableError("only .yaml, .yml and .json files on this machine can be extended")
             if len(self.extended_from) > MAX_EXTENDS:
                 raise UnreadableError(f"{MAX_EXTENDS} plans extend each other already")
             return self._read(read_source(path))
@@ -141,6 +141,6 @@ def _is_bare(root: Mapping) -> bool:
     return bool(root.entries) and not any(
         key.value in FIELDS
         or not isinstance(value, Scalar)
-        or ("." not in key.value and difflib.get_close_matches(key.value, FIELDS, 1, cutoff=0.75))
+        or ("." not in key.value and difflib.get_close_matches(key.value, FIELDS, 1, cutoff=ALIKE))
         for key, value in root.entries[:MAX_LOOKED_AT]
     )

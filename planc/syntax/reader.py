@@ -1,6 +1,7 @@
 """One mapping of fields to a `Plan`, on top of the plan that it extends."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, cast
@@ -9,7 +10,7 @@ from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.diagnostics.span import Span
 from planc.syntax import codes
 from planc.syntax.expressions import parse_requirement
-from planc.syntax.fields import DEFAULTS, FIELDS, FLAGS, PLANS, TARGETS, TEXT_OPTIONS
+from planc.syntax.fields import ALIKE, DEFAULTS, ELSEWHERE, FIELDS, FLAGS, PLANS, TARGETS, TEXT_OPTIONS
 from planc.syntax.keys import parse_key
 from planc.syntax.limits import MAX_DIGITS, MAX_FINDINGS
 from planc.syntax.nodes import Mapping, Node, Scalar, Sequence, covering
@@ -197,8 +198,10 @@ def replacement(text: str, span: Span, *, safe: bool = False) -> Fix:
 
 
 def _unknown_field(key: Scalar) -> Diagnostic:
-    near = difflib.get_close_matches(key.value, FIELDS, 1)
-    if near:
+    near = difflib.get_close_matches(key.value.lower(), FIELDS, 1, cutoff=ALIKE)
+    if key.value in ELSEWHERE:
+        near, help_ = [], (ELSEWHERE[key.value],)
+    elif near:
         help_ = (f"did you mean `{near[0]}`?",)
     elif "." in key.value:
         help_ = ("rules stand under `tp_plan`, `ep_plan` or `fsdp_plan`",)
@@ -222,8 +225,9 @@ def _auto_outside_tp(kind: PlanKind, value: Scalar) -> Diagnostic:
 
 
 def _unquoted_number(value: Node) -> Fix | None:
-    if isinstance(value, Scalar) and value.kind == "string" and value.value.strip().isdecimal():
-        return replacement(value.value.strip(), value.span, safe=True)
+    """`8` for `"8"` and `8.0`."""
+    if isinstance(value, Scalar) and (number := re.fullmatch(r"\s*([0-9]+)(\.0*)?\s*", value.value)):
+        return replacement(number[1], value.span, safe=True)
     return None
 
 

@@ -4,8 +4,11 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
 from planc.diagnostics.diagnostic import Diagnostic, Label
+from planc.diagnostics.span import Span
 from planc.syntax import codes
 from planc.syntax.source import SourceText
+
+_NO_COLON = "could not find expected ':'"
 
 # Part of ruamel.yaml's message to ours, and what helps. The first that fits is taken.
 _IN_WORDS = (
@@ -18,7 +21,7 @@ _IN_WORDS = (
         "a `:` can't stand here",
         "one `key: value` a line, its key at the column of its neighbours; quote a value that holds `: `",
     ),
-    ("but found '<stream end>'", "the file ends in the middle of a list or mapping", "close the bracket"),
+    ("'<stream end>'", "the file ends in the middle of a list or mapping", "close the bracket"),
     ("unexpected end of stream", "the file ends in the middle of a quoted text", "close the quote"),
     ("unknown escape", "unknown escape in a double-quoted text", "single quotes take every character as it is"),
     (
@@ -36,7 +39,7 @@ _IN_WORDS = (
         "this line doesn't continue what stands above it",
         "indent it like its neighbours; put quotes around a key or value that starts with `[`, `{` or a quote",
     ),
-    ("could not find expected ':'", "a `:` is missing after the key", "write `key: value`, with a space after the `:`"),
+    (_NO_COLON, "a `:` is missing after the key", "write `key: value`, with a space after the `:`"),
     (
         "expected '<document start>'",
         "this line doesn't continue what stands above it",
@@ -51,14 +54,21 @@ def broken_yaml(error: MarkedYAMLError, source: SourceText) -> Diagnostic:
     message, helps = next(
         ((ours, (help_,)) for theirs, ours, help_ in _IN_WORDS if theirs in problem), (f"not YAML: {problem}", ())
     )
+    if _NO_COLON in problem:
+        return codes.NotYaml.code.found(message, span=_line_at(error.context_mark.index, source), help=helps)
     mark = error.problem_mark or error.context_mark
     start = min(mark.index, len(source.text)) if mark else 0
     labels: tuple[Label, ...] = ()
     if error.context_mark and error.context_mark.index < start:
         opened = error.context_mark.index
         labels = (Label(source.span(opened, opened + 1), "starts here"),)
-    end = start + 1 if source.text[start : start + 1].strip() else start
+    end = start if source.text[start : start + 1] in ("", "\n") else start + 1
     return codes.NotYaml.code.found(message, span=source.span(start, end), labels=labels, help=helps)
+
+
+def _line_at(start: int, source: SourceText) -> Span:
+    """From `start` to the end of its line."""
+    return source.span(start, start + len(source.text[start:].split("\n", 1)[0].rstrip()))
 
 
 def unprintable(error: ReaderError, source: SourceText) -> Diagnostic:
