@@ -16,6 +16,10 @@ from planc.layouts.placement import Partial, Placement, Replicate, Shard
 from planc.runtime.errors import ProgramError
 from planc.runtime.placements import chunk
 
+# torch 2.13 gave these new names, and warns at every use of the old ones.
+_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
 # (local tensor, whole extent of the sharded dim or None) to a local tensor
 Conversion = Callable[[Tensor, int | None], Tensor]
 
@@ -45,7 +49,7 @@ def all_gather(tensor: Tensor, dim: int, group: dist.ProcessGroup, size: int | N
         padding = local.new_zeros((width - local.shape[0], *local.shape[1:]))
         local = torch.cat([local, padding])
     gathered = local.new_empty((count * width, *local.shape[1:]))
-    dist.all_gather_into_tensor(gathered, local.contiguous(), group=group)
+    _gather_single(gathered, local.contiguous(), group=group)
     if min(widths) < width:
         gathered = torch.cat([gathered[r * width : r * width + w] for r, w in enumerate(widths)])
     return gathered.movedim(0, dim).contiguous()
@@ -54,7 +58,7 @@ def all_gather(tensor: Tensor, dim: int, group: dist.ProcessGroup, size: int | N
 def _exchange_widths(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> list[int]:
     own = torch.tensor([tensor.shape[dim]], device=tensor.device)
     widths = torch.empty(dist.get_world_size(group), dtype=own.dtype, device=tensor.device)
-    dist.all_gather_into_tensor(widths, own, group=group)
+    _gather_single(widths, own, group=group)
     return [int(width) for width in widths.tolist()]
 
 
@@ -71,7 +75,7 @@ def reduce_scatter(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor
         return split(all_reduce(tensor, group), dim, group).contiguous()
     source = tensor.movedim(dim, 0).contiguous()
     result = source.new_empty((source.shape[0] // count, *source.shape[1:]))
-    dist.reduce_scatter_tensor(result, source, group=group)
+    _reduce_scatter_single(result, source, group=group)
     return result.movedim(0, dim).contiguous()
 
 

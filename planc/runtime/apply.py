@@ -1,0 +1,77 @@
+"""Applying a program to a model that is in memory or on the meta device, on this rank."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torch import nn
+
+from planc.model.building.builder import build_manifest
+from planc.model.errors import ModelError
+from planc.model.manifest import Manifest
+from planc.program import errors as program_errors
+from planc.program.program import Program
+from planc.runtime.errors import RunError
+from planc.runtime.interpreter import apply_operations
+from planc.runtime.session import Place, Session, stop_on_uncaught_errors
+
+# Where `planc apply … -- train.py` leaves the compiled program for the script.
+PROGRAM_VARIABLE = "PLANC_PROGRAM"
+# Inputs that can't be used, as opposed to bugs.
+INPUT_ERRORS = (RunError, program_errors.ProgramError, ModelError)
+
+
+def apply(model: nn.Module, program: Program | str | Path | None = None) -> nn.Module:
+    """Shard `model` in place as `program` says, and install its transforms; returns `model`.
+
+    `program` is a compiled program or its file; without one it is the one that `planc apply … -- script` compiled.
+    The model may hold its weights (the same on every rank; each keeps its shards) or be on the meta device.
+    Raises `RunError` when the program was compiled for another model, or when the ranks don't agree; by then every
+    other rank was told, and ends as well.
+    """
+    with session() as joined:
+        ready = find_program(program)
+        ready.require(Manifest(build_manifest(model, ready.model.name)))
+        return shard(model, ready, joined)
+
+
+def shard(model: nn.Module, program: Program, joined: Session | None) -> nn.Module:
+    """Apply `program` to the model that it was compiled for, after all ranks agreed."""
+    if joined is None:
+        if program.layout.world_size > 1:
+            raise RunError(
+                f"the program is for {program.layout.world_size} processes and this is one: start the script with "
+                "`planc apply MODEL PLAN -- script.py`, or with torchrun"
+            )
+        return model
+    joined.agree(program.layout.world_size, program.hash, program.model.manifest)
+    return apply_operations(model, program.operations, joined.meshes(program.layout))
+
+
+@contextmanager
+def session() -> Iterator[Session | None]:
+    """This process's part in the run, joined at the first use; None where no launcher started it.
+
+    An error within tells the other ranks why everyone stops; what comes out is a `RunError` with the message that all
+    of them get.
+    """
+    joined = Session.current
+    if joined is None and (place := Place.from_environment()) is not None:
+        joined = Session.open(place)
+        stop_on_uncaught_errors()
+    try:
+        yield joined
+    except INPUT_ERRORS as error:
+        known = error if isinstance(error, RunError) else RunError(str(error))
+        raise (known if joined is None else joined.fail(known)) from None
+
+
+def find_program(program: Program | str | Path | None) -> Program:
+    """The program itself, read from its file, or the one that the launcher left."""
+    if isinstance(program, Program):
+        return program
+    path = program if program is not None else os.environ.get(PROGRAM_VARIABLE)
+    if path is None:
+        raise RunError(f"no program was given, and {PROGRAM_VARIABLE} is not set: start this with `planc apply … --`")
+    return Program.load(Path(path))

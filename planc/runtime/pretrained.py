@@ -1,0 +1,88 @@
+"""From a model's name and a checkpoint folder to a sharded model with its weights."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import nn
+
+from planc.model.building.builder import build_model
+from planc.model.building.precision import kept_in_float32
+from planc.model.sources import load_manifest
+from planc.program.program import Program
+from planc.runtime.apply import find_program, session, shard
+from planc.runtime.errors import CheckpointError
+from planc.runtime.interpreter.holders import Holders
+from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
+from planc.runtime.memory import refuse_too_large
+from planc.runtime.session import Session
+from planc.runtime.sources import RandomWeights, SafetensorsFolder, TensorSource
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sharded model with weights, and what it took: bytes on this rank, seconds."""
+
+    model: nn.Module
+    session: Session | None
+    loaded: Loaded
+    bytes_held: int
+    seconds_applying: float
+    seconds_loading: float
+
+
+def from_pretrained(
+    model: str | Path, program: Program | str | Path | None = None, checkpoint: str | Path | None = None
+) -> nn.Module:
+    """The model of a folder, sharded, with this rank's shards of its weights, in evaluation mode.
+
+    `checkpoint` is a folder of safetensors where `model` isn't one. `program` as for `apply`. Each rank reads its own
+    shards only. Raises `RunError` with the same message on every rank.
+    """
+    with session() as joined:
+        folder = Path(checkpoint if checkpoint is not None else model)
+        return prepare(str(model), find_program(program), joined, folder).model
+
+
+def prepare(
+    model: str,
+    program: Program,
+    joined: Session | None,
+    checkpoint: Path | None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> Prepared:
+    """Build on the meta device, apply, materialise, load; random weights where there is no checkpoint."""
+    started = perf_counter()
+    program.require(load_manifest(model))
+    built = in_loading_dtypes(build_model(model))
+    source = weights(built, checkpoint, seed)
+    built = shard(built, program, joined)
+    device = joined.device if joined is not None else torch.device("cpu")
+    refuse_too_large(bytes_held(built), device)
+    applied = perf_counter()
+    loaded = load_weights(built, source, device, progress=progress)
+    materialise_rest(built, device)
+    built.eval()
+    return Prepared(built, joined, loaded, bytes_held(built), applied - started, perf_counter() - applied)
+
+
+def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSource:
+    """Where the weights of an unsharded model come from."""
+    if checkpoint is None:
+        state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        return RandomWeights(state, seed)
+    if not checkpoint.is_dir():
+        raise CheckpointError(f"`{checkpoint}` is no folder with a checkpoint")
+    return SafetensorsFolder(checkpoint)
+
+
+def in_loading_dtypes(model: nn.Module) -> nn.Module:
+    """`model`, still on the meta device, with the parameters that transformers keeps in float32 in that dtype."""
+    in_float32 = kept_in_float32(model)
+    holders = Holders(model)
+    for names, parameter in holders:
+        if parameter.dtype != torch.float32 and any(in_float32(name) for name in names):
+            holders.replace(parameter, nn.Parameter(parameter.float(), requires_grad=parameter.requires_grad))
+    return model
