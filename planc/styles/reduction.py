@@ -89,12 +89,6 @@ class MlaKvAProj(Style):
             return None
         return f"the config of `{manifest.file.class_name}` has no `{ROPE}`, which `{self.name}` splits off"
 
-    def objection(self, module: Module) -> str | None:
-        width = module.entry.sizes.get("out_features")
-        if width is not None or module.entry.parameters:
-            return None
-        return f"`{module.entry.class_name}` is no projection: `{self.name}` splits the output features of one"
-
     def type(self, module: Module) -> StyleType:
         return StyleType(sums_output_gradient=True)
 
