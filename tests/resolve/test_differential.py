@@ -1,6 +1,7 @@
 """`resolve` gives the concrete name-to-style maps of transformers itself, for every model type that carries a plan."""
 
 import copy
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ import torch
 from transformers.distributed import DistributedConfig
 
 from planc.model.building.builder import build_manifest
-from planc.model.manifest import Manifest
+from planc.model.manifest import Manifest, generic_name
 from planc.resolve.layout import derive_layout
 from planc.resolve.resolver import PLANS, resolve
-from planc.syntax.parser import plan_from_mapping
+from planc.syntax.parser import parse_text
 from tests.models import buildable_model_types, meta_model
 
 # Layouts that switch each plan on alone and together; `None` sizes take transformers' own defaults.
@@ -44,8 +45,6 @@ class Outcome:
 def overrides(model: torch.nn.Module, seed: str) -> Iterator[dict[str, Any]]:
     """Plans with rules that override, add to and extend the model's own, drawn with `seed`."""
     choose = random.Random(seed)
-    from planc.model.manifest import generic_name
-
     modules = sorted({generic_name(name) for name, _ in model.named_modules() if name})
     parameters = sorted({generic_name(name) for name, _ in model.named_parameters()})
     own = sorted(model._tp_plan or {})
@@ -74,7 +73,7 @@ def theirs(model: torch.nn.Module, config: dict[str, Any]) -> tuple[dict[str, st
 
 
 def ours(manifest: Manifest, config: dict[str, Any]) -> tuple[dict[str, str], ...]:
-    plan, findings = plan_from_mapping(config)
+    plan, findings = parse_text(json.dumps(config), "plan.json")
     assert plan is not None and not findings, findings
     resolved = resolve(plan, manifest, derive_layout(plan))
     return tuple({name: a.style.name for name, a in resolved.plan(kind).items()} for kind in PLANS)
