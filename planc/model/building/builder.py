@@ -62,7 +62,7 @@ def build_manifest(model: nn.Module, name: str, *, trace: bool = True) -> Manife
         model_type=getattr(config, "model_type", None),
         base_model_prefix=getattr(model, "base_model_prefix", ""),
         dtype=plain(next((p.dtype for p in parameters.values() if p.is_floating_point()), torch.float32)),
-        versions={library: importlib.metadata.version(library) for library in ("torch", "transformers")},
+        versions=versions(),
         config=config_fields(config),
         modules=module_entries(model, dtype),
         ties=tuple(_ties(model, parameters)),
@@ -76,6 +76,11 @@ def build_manifest(model: nn.Module, name: str, *, trace: bool = True) -> Manife
         quantization=quantization(config),
     )
     return _with_traced_facts(model, file) if trace else file
+
+
+def versions() -> dict[str, str]:
+    """Versions of the libraries that decide what a model looks like, without local tags (`+cpu`)."""
+    return {library: importlib.metadata.version(library).partition("+")[0] for library in ("torch", "transformers")}
 
 
 def _ties(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> Iterator[tuple[str, str]]:

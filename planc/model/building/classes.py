@@ -15,19 +15,19 @@ _HEADS = (
     "AutoModelForCausalLM",
     "AutoModelForImageTextToText",
     "AutoModelForMultimodalLM",
-    "AutoModelForSeq2SeqLM",
-    "AutoModelForSpeechSeq2Seq",
     "AutoModelForMaskedLM",
     "AutoModel",
 )
+_ENCODER_DECODER_HEADS = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
 Candidate = tuple[type[PreTrainedModel], PreTrainedConfig]
 
 
 def model_classes(config: PreTrainedConfig, trust_remote_code: bool = False) -> Iterator[Candidate]:
     """Classes that can hold this config, the best first, each with the config (or part of it) it is built from.
 
-    First `architectures`, where transformers has such a class for this config, then what the Auto classes say, then any
-    class that its modeling module defines for it (parts of composite models have no Auto class).
+    First `architectures`, where transformers has such a class for this config, then what the Auto classes say (whole
+    models before their text models alone), then any class that the config's modeling module defines for it: parts of
+    composite models have no Auto class.
     """
     for name in config.architectures or ():
         cls = getattr(transformers, str(name), None) if str(name).isidentifier() else None
@@ -35,15 +35,18 @@ def model_classes(config: PreTrainedConfig, trust_remote_code: bool = False) -> 
             yield from _with_config(cls, config)
     if trust_remote_code:
         yield from _remote_classes(config)
-    for head in _HEADS:
-        mapping = getattr(transformers, head)._model_mapping
+    candidates = [candidate for cls in _auto_classes(config) for candidate in _with_config(cls, config)]
+    yield from sorted(candidates, key=lambda candidate: candidate[1] is not config)
+    yield from _module_classes(config)
+
+
+def _auto_classes(config: PreTrainedConfig) -> Iterator[type[PreTrainedModel]]:
+    for head in _ENCODER_DECODER_HEADS + _HEADS if config.is_encoder_decoder else _HEADS:
         try:
-            found = mapping[type(config)]
+            found = getattr(transformers, head)._model_mapping[type(config)]
         except (KeyError, ValueError):  # none, or one whose module lacks the class that the mapping names
             continue
-        for cls in found if isinstance(found, tuple) else (found,):
-            yield from _with_config(cls, config)
-    yield from _module_classes(config)
+        yield from found if isinstance(found, tuple) else (found,)
 
 
 def _with_config(cls: type[PreTrainedModel], config: PreTrainedConfig) -> Iterator[Candidate]:

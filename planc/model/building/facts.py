@@ -54,13 +54,13 @@ def _listed_experts(module: nn.Module, parent: nn.Module | None) -> Experts | No
 
 
 def _takes_routes(module: nn.Module) -> bool:
-    """Whether forward takes exactly the three tensors of expert dispatch: hidden states, expert ids, weights."""
+    """Whether forward takes the three tensors of expert dispatch: hidden states, expert ids, weights."""
     try:
         parameters = inspect.signature(module.forward).parameters.values()
     except (TypeError, ValueError):
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is p.empty for p in parameters) == 3
+    return sum(p.kind in positional for p in parameters) == 3
 
 
 def _first(holder: object, *names: str) -> int | None:
