@@ -14,7 +14,13 @@ def run(context: CheckContext, select: Sequence[str] = (), ignore: Sequence[str]
 
     `select` and `ignore` hold codes, beginnings of codes (`PL3`) or names (`dead-rule`); an empty `select` means all.
     """
-    return in_order(finding for rule in _chosen(select, ignore) for finding in rule.check(context))
+    return in_order(_settled([finding for rule in _chosen(select, ignore) for finding in rule.check(context)]))
+
+
+def _settled(findings: list[Diagnostic]) -> Iterator[Diagnostic]:
+    """Without what is unknown of a rule that is refuted anyway."""
+    refuted = {finding.key for finding in findings if finding.severity is Severity.ERROR} - {None}
+    return (f for f in findings if f.severity is not Severity.UNKNOWN or f.key not in refuted)
 
 
 def in_order(findings: Iterator[Diagnostic]) -> list[Diagnostic]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from planc.check.rule import CheckContext
-from planc.check.sharding import Sharded, sharded_parameters
+from planc.check.sharding import Sharded
 from planc.diagnostics.diagnostic import Coverage, Replicated
 from planc.model.manifest import ParameterEntry
 
@@ -34,7 +34,7 @@ def coverage(context: CheckContext) -> Coverage:
     shares = parameter_shares(context)
     total = sum(share.whole for share in shares)
     alone = context.layout.world_size == 1
-    whole = sorted((s for s in shares if not s.is_sharded and not alone), key=lambda s: (-s.whole, s.name))
+    whole = sorted((s for s in shares if not s.is_sharded and not alone), key=lambda s: -s.whole)
     return Coverage(
         parameters=sum(share.elements for share in shares),
         sharded=sum(share.elements for share in shares if share.is_sharded),
@@ -48,7 +48,7 @@ def coverage(context: CheckContext) -> Coverage:
 def parameter_shares(context: CheckContext) -> list[Share]:
     """What the fullest rank holds of each parameter, tied ones once."""
     tied = {name for name, _ in context.manifest.file.ties}
-    by_name = {found.name: found for found in sharded_parameters(context)}
+    by_name = {found.name: found for found in context.sharded}
     dispatched = _dispatched(context)
     return [
         _share(name, entry, by_name.get(name), module.name in dispatched, context)

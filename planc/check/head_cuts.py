@@ -12,7 +12,7 @@ from math import gcd
 
 from planc.check.places import counted, divisors, layers_of, listed, size_labels
 from planc.check.rule import CheckContext
-from planc.check.sharding import Hooked, hooked_modules, is_last
+from planc.check.sharding import Hooked, is_last
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
 from planc.model.manifest import Attention, Heads, Module
@@ -42,7 +42,7 @@ def head_cuts(context: CheckContext) -> Iterator[HeadCut]:
     size = context.layout.tp_size
     groups: dict[tuple[PlanRule, Heads, Attention | None], list[str]] = defaultdict(list)
     cut_by_query: set[str] = set()
-    for hooked in hooked_modules(context):
+    for hooked in context.hooked:
         if hooked.axis != "tp":
             continue
         owner, attention = attention_above(hooked.module, context)

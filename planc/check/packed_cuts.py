@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planc.check.rule import CheckContext
-from planc.check.sharding import Sharded, is_last, sharded_parameters
+from planc.check.sharding import Sharded, is_last
 from planc.layouts.placement import Replicate
 from planc.model.manifest import Packing
 from planc.styles.registry import create
@@ -28,7 +28,7 @@ class PackedCut:
 def packed_cuts(context: CheckContext) -> Iterator[PackedCut]:
     """Every shard of a packed dim whose output isn't gathered again."""
     groups: dict[tuple[PlanRule, Packing, int, int, bool, bool], list[str]] = defaultdict(list)
-    for found in sharded_parameters(context):
+    for found in context.sharded:
         packing = found.entry.packing
         if packing is None or packing.dim % len(found.entry.shape) != found.dim or _is_gathered(found, context):
             continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from planc.check.sharding import Hooked, Sharded, hooked_modules, sharded_parameters
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
 from planc.layouts.layout import Layout
@@ -41,6 +42,16 @@ class CheckContext:
         return groups
 
     @cached_property
+    def sharded(self) -> tuple[Sharded, ...]:
+        """Every parameter that the TP or the EP plan shards."""
+        return tuple(sharded_parameters(self))
+
+    @cached_property
+    def hooked(self) -> tuple[Hooked, ...]:
+        """Every module whose forward the TP or the EP plan hooks."""
+        return tuple(hooked_modules(self))
+
+    @cached_property
     def own(self) -> ResolvedPlan:
         """What the model's own plans alone give at this layout."""
         return resolve(Plan(), self.manifest, self.layout)
@@ -59,8 +70,11 @@ class CheckContext:
         return sizes[kind] > 1
 
     def is_own_key(self, rule: PlanRule) -> bool:
-        """Whether the model's own plan of this kind has a rule with the same key."""
-        return any(own.key.text == rule.key.text for own in self.own.rules[rule.plan])
+        """Whether the model's own plan, where it is in force, has a rule with the same key.
+
+        transformers 5.24.0 takes such a key without complaint, even where it names nothing.
+        """
+        return self.plan.defaults == "model" and any(own.key.text == rule.key.text for own in self.own.rules[rule.plan])
 
     def rules(self, origin: str = "user") -> Iterator[PlanRule]:
         """The merged rules of all plans that come from the user, or from the model."""

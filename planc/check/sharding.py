@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from planc.check.rule import CheckContext
 from planc.layouts.layout import Axis
 from planc.layouts.placement import Placement, Shard, StridedShard
 from planc.model.manifest import Module, ParameterEntry
@@ -12,6 +12,9 @@ from planc.styles.registry import create
 from planc.styles.style import Style
 from planc.styles.types import StyleType
 from planc.syntax.plan import PlanKind
+
+if TYPE_CHECKING:
+    from planc.check.rule import CheckContext
 
 MODEL_AXES: tuple[tuple[PlanKind, Axis], ...] = (("tp", "tp"), ("ep", "ep"))
 
@@ -45,7 +48,7 @@ class Hooked:
     type: StyleType
 
 
-def sharded_parameters(context: CheckContext) -> Iterator[Sharded]:
+def sharded_parameters(context: "CheckContext") -> Iterator[Sharded]:
     """Every parameter that the TP or the EP plan shards, tied ones under each of their names."""
     for kind, axis in MODEL_AXES:
         for name, assignment in context.resolved.plan(kind).items():
@@ -53,7 +56,7 @@ def sharded_parameters(context: CheckContext) -> Iterator[Sharded]:
                 yield found
 
 
-def _sharded(name: str, axis: Axis, assignment: Assignment, context: CheckContext) -> Sharded | None:
+def _sharded(name: str, axis: Axis, assignment: Assignment, context: "CheckContext") -> Sharded | None:
     module, entry = context.manifest.parameters[name]
     style = create(assignment.style, assignment.rule.plan)
     if style is None or style.parameter_objection(module, entry) is not None:
@@ -66,7 +69,7 @@ def _sharded(name: str, axis: Axis, assignment: Assignment, context: CheckContex
     return Sharded(name, module, entry, axis, assignment, dim, parts)
 
 
-def hooked_modules(context: CheckContext) -> Iterator[Hooked]:
+def hooked_modules(context: "CheckContext") -> Iterator[Hooked]:
     """Every module that a known style of the TP or the EP plan stands on."""
     for kind, axis in MODEL_AXES:
         for name, assignment in context.resolved.plan(kind).items():

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
-from planc.check.sharding import hooked_modules, sharded_parameters
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Label, Severity
 from planc.styles.registry import create
@@ -32,8 +31,8 @@ class ConflictingParameterRule(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        hooks = {hooked.module.name: hooked for hooked in hooked_modules(context)}
-        cut = {shard.name: shard for shard in sharded_parameters(context)}
+        hooks = {hooked.module.name: hooked for hooked in context.hooked}
+        cut = {shard.name: shard for shard in context.sharded}
         found: dict[tuple[PlanRule, PlanRule], list[str]] = defaultdict(list)
         for plan in (context.resolved.tp, context.resolved.ep):
             for name, assignment in plan.items():

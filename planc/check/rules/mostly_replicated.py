@@ -7,7 +7,6 @@ from planc.check.coverage import Share, coverage, parameter_shares
 from planc.check.expert_sizes import expert_counts, legal_sizes
 from planc.check.places import counted, gigabytes, listed, size_labels, size_span
 from planc.check.rule import CheckContext, Rule
-from planc.check.sharding import sharded_parameters
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.model.manifest import generic_name
@@ -37,7 +36,7 @@ class MostlyReplicated(Rule):
         on = [kind for kind in ("tp", "ep") if context.is_on(kind) and context.resolved.plan(kind)]
         if not on:
             return
-        cut = {found.name for found in sharded_parameters(context)}
+        cut = {found.name for found in context.sharded}
         shares = parameter_shares(context)
         whole = [share for share in shares if share.name not in cut]
         total = sum(share.whole for share in shares)
@@ -76,7 +75,7 @@ def _percent(part: float) -> str:
 
 
 def _largest(shares: list[Share]) -> list[Share]:
-    return sorted(shares, key=lambda share: (-share.whole, share.name))
+    return sorted(shares, key=lambda share: -share.whole)
 
 
 def _by_name(whole: list[Share]) -> Iterator[str]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
-from planc.check.sharding import hooked_modules, sharded_parameters
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label, Severity
 from planc.resolve.resolved import Assignment
@@ -33,10 +32,10 @@ class ParameterWithoutForward(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        runs = {(hooked.axis, hooked.module.name): hooked for hooked in hooked_modules(context)}
+        runs = {(hooked.axis, hooked.module.name): hooked for hooked in context.hooked}
         found: dict[PlanRule, list[str]] = defaultdict(list)
         other: dict[PlanRule, Assignment] = {}
-        for shard in sharded_parameters(context):
+        for shard in context.sharded:
             if shard.assignment.by_module:
                 continue
             hook = runs.get((shard.axis, shard.module.name))

@@ -7,7 +7,7 @@ from math import ceil
 from planc.check.places import counted, divisors, listed, size_labels
 from planc.check.quantised import Grain, grains
 from planc.check.rule import CheckContext, Rule
-from planc.check.sharding import Sharded, sharded_parameters
+from planc.check.sharding import Sharded
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.syntax.plan import PlanRule
@@ -34,7 +34,7 @@ class QuantisedGroups(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         found: dict[tuple[PlanRule, Grain, int, int], list[str]] = defaultdict(list)
-        for shard in sharded_parameters(context):
+        for shard in context.sharded:
             ranks = context.layout.size(shard.axis)
             for grain in grains(shard, context):
                 if ranks > 1 and self._is_cut(shard, grain, ranks):

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from planc.check.places import counted, size_labels
 from planc.check.rule import CheckContext, Rule
-from planc.check.sharding import sharded_parameters
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.syntax.plan import PlanRule
@@ -32,7 +31,7 @@ class SizeExceedsDim(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         found: dict[tuple[PlanRule, int, int], list[str]] = defaultdict(list)
-        for shard in sharded_parameters(context):
+        for shard in context.sharded:
             ranks, width = context.layout.size(shard.axis), shard.size // shard.parts
             # Experts have a rule of their own: PL204.
             if width < ranks and not shard.module.entry.experts:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planc.check.rule import CheckContext, Rule
-from planc.check.sharding import Sharded, sharded_parameters
+from planc.check.sharding import Sharded
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Label, Severity
 from planc.resolve.resolved import Assignment
@@ -32,7 +32,7 @@ class TiedParameters(Rule):
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         if not context.is_on("tp"):
             return
-        cuts = {found.name: found for found in sharded_parameters(context) if found.axis == "tp"}
+        cuts = {found.name: found for found in context.sharded if found.axis == "tp"}
         for tied, shared in context.manifest.file.ties:
             left, right = cuts.get(tied), cuts.get(shared)
             if _placement(left) != _placement(right):

@@ -1,0 +1,60 @@
+"""Where a plan departs from the model's own, which its authors have run."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from planc.check.rule import CheckContext
+from planc.resolve.resolved import Assignment
+from planc.styles.registry import create
+from planc.syntax.plan import PlanKind, PlanRule
+
+KINDS: tuple[PlanKind, ...] = ("tp", "ep")
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Targets of `rule` for which the model's own plan says `own`, something else than the rule, or nothing (None)."""
+
+    rule: PlanRule
+    own: str | None
+    targets: tuple[str, ...]
+
+
+def departures(context: CheckContext) -> Iterator[Departure]:
+    """What the user's rules say otherwise than the model's own plan, one a rule and style replaced."""
+    for kind in KINDS:
+        own = context.own.plan(kind)
+        groups: dict[tuple[PlanRule, str | None], list[str]] = defaultdict(list)
+        for target, assignment in context.resolved.plan(kind).items():
+            if assignment.rule.origin == "user" and not (assignment.is_parameter and assignment.by_module):
+                said, before = _meaning(assignment), _meaning(own.get(target))
+                if said != before:
+                    groups[assignment.rule, before].append(target)
+        for (rule, before), targets in groups.items():
+            yield Departure(rule, before, tuple(targets))
+
+
+def left_out(context: CheckContext) -> Mapping[PlanRule, tuple[str, ...]]:
+    """Rules of the model's own plan whose targets no rule names any more, with these targets."""
+    groups: dict[PlanRule, list[str]] = defaultdict(list)
+    for kind in KINDS:
+        now = context.resolved.plan(kind)
+        for target, assignment in context.own.plan(kind).items():
+            if target not in now and not (assignment.is_parameter and assignment.by_module):
+                groups[assignment.rule].append(target)
+    return {rule: tuple(targets) for rule, targets in groups.items()}
+
+
+def _meaning(assignment: Assignment | None) -> str | None:
+    """The style under its present name with all of its arguments; None for a style that changes nothing."""
+    if assignment is None:
+        return None
+    style = create(assignment.style, assignment.rule.plan)
+    if style is None:
+        return assignment.style.text
+    name = style.renamed_to or style.name
+    if name == "replicate":
+        return None
+    arguments = ", ".join(f"{key}={value}" for key, value in style.values.items())
+    return f"{name}({arguments})" if arguments else name
