@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from planc.layouts.placement import Partial, Placement, Replicate, Shard
+from planc.program.placements import chunk
 from planc.runtime.errors import ProgramError
-from planc.runtime.placements import chunk
 
 # torch 2.13 gave these new names, and warns at every use of the old ones.
 _gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from planc.program.placements import Region, whole
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
-from planc.runtime.placements import Interval, local_intervals
-from planc.runtime.sources import TensorSource, whole
+from planc.runtime.placements import held_region
+from planc.runtime.sources import TensorSource
 
 # (tensors done, tensors in all)
 Progress = Callable[[int, int], None]
@@ -53,7 +54,7 @@ def load_weights(
             progress(done + 1, len(found))
     for name, buffer in buffers.items():
         if name in source:
-            put_buffer(model, name, source.read(name, whole(buffer.shape)).to(device, buffer.dtype))
+            put_buffer(model, name, source.read(name, whole(tuple(buffer.shape))).to(device, buffer.dtype))
     missing = tuple(names[0] for names, name in found.items() if name is None)
     unexpected = tuple(sorted(set(source) - {name for names in found for name in names} - set(buffers)))
     return Loaded(source.bytes_read - before, len(found), missing, unexpected)
@@ -79,16 +80,16 @@ def _refuse(
             raise CheckpointError(f"{source.where(name)} has shape {list(source.shape(name))}, the model {list(shape)}")
 
 
-def held_intervals(parameter: Tensor) -> list[list[Interval]]:
-    """For each dim of a parameter's global shape, the intervals that this rank holds, in local order."""
+def region_of(parameter: Tensor) -> Region:
+    """The part of a parameter that this rank holds."""
     if isinstance(parameter, DTensor):
-        return local_intervals(parameter.shape, parameter.device_mesh, parameter.placements)
-    return whole(parameter.shape)
+        return held_region(parameter.shape, parameter.device_mesh, parameter.placements)
+    return whole(tuple(parameter.shape))
 
 
 def local_shard(source: TensorSource, name: str, parameter: Tensor, device: torch.device) -> Tensor:
     """This rank's shard of `parameter`, read from the tensor `name` of `source`, in the parameter's dtype."""
-    block = source.read(name, held_intervals(parameter))
+    block = source.read(name, region_of(parameter))
     # Blocks of a memory-mapped file are views of it: copy, so that the file can be closed.
     return block.to(device, parameter.dtype, copy=True).contiguous()
 

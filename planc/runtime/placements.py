@@ -1,6 +1,6 @@
-"""Placements as torch's DTensor writes them, and the part of a dim that a rank holds under them."""
+"""Placements as torch's DTensor writes them, and the part of a tensor that this rank holds under them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial as TorchPartial
@@ -9,9 +9,8 @@ from torch.distributed.tensor import Replicate as TorchReplicate
 from torch.distributed.tensor import Shard as TorchShard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from planc.layouts.placement import Placement, Replicate, Shard, StridedShard
-
-Interval = tuple[int, int]
+from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
+from planc.program.placements import Region, whole
 
 
 def to_torch(placement: Placement, ndim: int) -> TorchPlacement:
@@ -25,49 +24,25 @@ def to_torch(placement: Placement, ndim: int) -> TorchPlacement:
     return TorchPartial()
 
 
-def chunk(size: int, count: int, index: int) -> Interval:
-    """Where chunk `index` of `count` lies in `size`, in `torch.chunk`'s sizes: the last ones are shorter or empty."""
-    width = -(-size // count)
-    start = min(index * width, size)
-    return start, min(start + width, size)
+def from_torch(placement: TorchPlacement) -> Placement:
+    """A DTensor placement as planc writes it."""
+    if isinstance(placement, _StridedShard):
+        return StridedShard(placement.dim, int(placement.split_factor))
+    if isinstance(placement, TorchShard):
+        return Shard(placement.dim)
+    return Partial() if isinstance(placement, TorchPartial) else Replicate()
 
 
-def _part(intervals: Sequence[Interval], start: int, end: int) -> Iterable[Interval]:
-    """What lies between the flat positions `start` and `end` of `intervals` laid end to end."""
-    position = 0
-    for first, last in intervals:
-        low, high = max(start, position), min(end, position + last - first)
-        if low < high:
-            yield first + low - position, first + high - position
-        position += last - first
+def held_region(shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[TorchPlacement]) -> Region:
+    """The part of a tensor of global `shape` that this rank holds.
 
-
-def _length(intervals: Sequence[Interval]) -> int:
-    return sum(last - first for first, last in intervals)
-
-
-def local_intervals(
-    shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[TorchPlacement]
-) -> list[list[Interval]]:
-    """For each dim of a global `shape`, the intervals that this rank holds, in the order in which they lie locally.
-
-    Placements apply from the outermost mesh dim inwards, as `distribute_tensor` does it in torch 2.13.0: a strided
-    shard cuts what it finds into `split_factor` parts and takes this rank's chunk of each.
+    Placements apply from the outermost mesh dim inwards, as `distribute_tensor` does it in torch 2.13.0: each one
+    shards what the ones before it left.
     """
-    result: list[list[Interval]] = [[(0, size)] for size in shape]
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise ValueError("this rank is not part of the mesh")
+    region = whole(tuple(shape))
     for mesh_dim, placement in enumerate(placements):
-        if not isinstance(placement, TorchShard | _StridedShard):
-            continue
-        held, count, index = result[placement.dim], int(mesh.size(mesh_dim)), int(coordinate[mesh_dim])
-        total = _length(held)
-        parts = int(placement.split_factor) if isinstance(placement, _StridedShard) else 1
-        taken: list[Interval] = []
-        for part in range(parts):
-            first, last = chunk(total, parts, part)
-            start, end = chunk(last - first, count, index)
-            taken.extend(_part(held, first + start, first + end))
-        result[placement.dim] = taken
-    return result
+        region = region.shard(from_torch(placement), int(mesh.size(mesh_dim)), int(coordinate[mesh_dim]))
+    return region

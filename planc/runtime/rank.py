@@ -128,11 +128,9 @@ def _gather(report: RankReport, joined: Session | None) -> list[RankReport]:
 def table(reports: Sequence[RankReport]) -> str:
     """Ranks as rows."""
     head = ["rank", "device", "holds", "read", "apply", "load"]
-    rows = [
-        [str(r.rank), r.device, in_words(r.bytes_held), in_words(r.bytes_read)]
-        + [_s(r.seconds_applying), _s(r.seconds_loading)]
-        for r in reports
-    ]
+    rows = [[str(r.rank), r.device, in_words(r.bytes_held), in_words(r.bytes_read)] for r in reports]
+    for row, report in zip(rows, reports, strict=True):
+        row.extend((_s(report.seconds_applying), _s(report.seconds_loading)))
     for name in ("forward", "backward"):
         if getattr(reports[0], f"seconds_{name}") is not None:
             head.append(name)

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from planc.program.placements import Interval, Region
 from planc.runtime.errors import CheckpointError
-from planc.runtime.placements import Interval
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -32,16 +32,11 @@ class TensorSource(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """The global shape of a tensor, without reading it."""
 
-    def read(self, name: str, intervals: Sequence[Sequence[Interval]]) -> Tensor:
-        """The block of a tensor that lies in `intervals` (for each dim), concatenated in their order."""
+    def read(self, name: str, region: Region) -> Tensor:
+        """The part of a tensor that `region` names, the pieces of each dim one after the other."""
 
     def where(self, name: str) -> str:
         """Where the tensor is, for messages."""
-
-
-def whole(shape: Sequence[int]) -> list[list[Interval]]:
-    """The intervals of a whole tensor."""
-    return [[(0, size)] for size in shape]
 
 
 class SafetensorsFolder:
@@ -75,10 +70,10 @@ class SafetensorsFolder:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(int(size) for size in self._slice(name).get_shape())
 
-    def read(self, name: str, intervals: Sequence[Sequence[Interval]]) -> Tensor:
+    def read(self, name: str, region: Region) -> Tensor:
         source = self._slice(name)
         try:
-            block = read_block(source, intervals)
+            block = read_region(source, region.dims)
         except SafetensorError as error:
             raise CheckpointError(f"{self.where(name)}: {error}") from None
         self.bytes_read += block.numel() * block.element_size()
@@ -140,21 +135,17 @@ def _pickled(folder: Path) -> str:
     return "; pickled checkpoints (.bin) are not read" if any(folder.glob("*.bin")) else ""
 
 
-def read_block(source: Any, intervals: Sequence[Sequence[Interval]]) -> Tensor:
-    """The block of `intervals` of anything that is indexed by slices, read piece by piece."""
-    if not intervals:
-        result: Tensor = source[...]
-        return result
-    if any(not dim for dim in intervals):
-        empty: Tensor = source[tuple(slice(*(dim[0] if dim else (0, 0))) for dim in intervals)]
-        return empty[tuple(slice(None) if dim else slice(0, 0) for dim in intervals)]
-    several = [dim for dim, pieces in enumerate(intervals) if len(pieces) > 1]
-    if not several:
-        block: Tensor = source[tuple(slice(start, end) for ((start, end),) in intervals)]
-        return block
-    dim = several[0]
-    pieces = [read_block(source, [*intervals[:dim], [piece], *intervals[dim + 1 :]]) for piece in intervals[dim]]
-    return torch.cat(pieces, dim)
+def read_region(source: Any, dims: Sequence[Sequence[Interval]]) -> Tensor:
+    """The product of the intervals in `dims`, of anything that is indexed by slices; read piece by piece."""
+    for dim, pieces in enumerate(dims):
+        if len(pieces) > 1:
+            return torch.cat([read_region(source, [*dims[:dim], [p], *dims[dim + 1 :]]) for p in pieces], dim)
+    if not dims:
+        scalar: Tensor = source[...]
+        return scalar
+    # A rank that holds nothing reads one row and drops it, to learn the dtype.
+    block: Tensor = source[tuple(slice(*(pieces[0] if pieces else (0, 1))) for pieces in dims)]
+    return block[tuple(slice(None if pieces else 0) for pieces in dims)]
 
 
 class RandomWeights:
@@ -177,12 +168,12 @@ class RandomWeights:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.shapes[name]
 
-    def read(self, name: str, intervals: Sequence[Sequence[Interval]]) -> Tensor:
+    def read(self, name: str, region: Region) -> Tensor:
         digest = hashlib.sha256(f"{self.seed}:{name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         shape = self.shapes[name]
         values = torch.randn(shape, generator=generator) * self.std
-        return read_block(values + 1 if len(shape) == 1 else values, intervals).clone()
+        return read_region(values + 1 if len(shape) == 1 else values, region.dims).clone()
 
     def where(self, name: str) -> str:
         return f"random weights: `{name}`"

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from planc.ir.operations import LookupShard, RunDistributed, RunLocal
+from planc.program.placements import chunk
 from planc.runtime.interpreter.application import Application, handles
 from planc.runtime.interpreter.forward import Forward
-from planc.runtime.placements import chunk, to_torch
+from planc.runtime.placements import to_torch
 
 
 @handles(RunLocal)
