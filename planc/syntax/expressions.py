@@ -1,5 +1,7 @@
 """A requirement: text to `Expression`."""
 
+import re
+
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.diagnostics.span import Span
 from planc.syntax import codes
@@ -60,7 +62,12 @@ def parse_requirement(scalar: Scalar) -> Requirement | Diagnostic:
         return _explain(fault, scalar)
     except _RefusedError as error:
         return codes.InvalidRequirement.code.found(error.message, span=error.span, help=error.help)
-    return Requirement(" ".join(scalar.value.split()), expression, scalar.inner())
+    return Requirement(_spaced(scalar.value), expression, scalar.inner())
+
+
+def _spaced(text: str) -> str:
+    """`text` with one space around operators, so that requirements that mean the same are mostly spelt the same."""
+    return " ".join(re.sub(r"(==|!=|<=|>=|//|[<>+*%])", r" \1 ", text).split())
 
 
 def is_condition(expression: Expression) -> bool:

@@ -81,8 +81,7 @@ def _own_tree(node: Any) -> Leaf | Branch:
     if isinstance(node, str):
         token: Any = node
         return Leaf.of(node, token.type, token.start_pos, token.end_pos)
-    children = tuple(_own_tree(child) for child in node.children)
-    return Branch(str(node.data), children, node.meta.start_pos, node.meta.end_pos)
+    return Branch(str(node.data), tuple(map(_own_tree, node.children)), node.meta.start_pos, node.meta.end_pos)
 
 
 def _fault(parser: "Lark", text: str, words: Mapping[str, str]) -> SyntaxFaultError:

@@ -51,6 +51,7 @@ class Scalar:
     source: SourceText
     span: Span
     start: int | None
+    is_block: bool = False
 
     def inner(self, start: int = 0, end: int | None = None) -> Span:
         """The span of `value[start:end]`; of the whole scalar when the text spells it otherwise (escapes, folds)."""
@@ -77,9 +78,8 @@ Node = Scalar | Sequence | Mapping
 
 
 def covering(first: Span, last: Span) -> Span:
-    """From the start of `first` to the end of `last`; only `first` where `last` stands before it, as an alias may."""
-    end = max((first.end_line, first.end_column), (last.end_line, last.end_column))
-    return Span(first.file, first.line, first.column, *end)
+    """From the start of `first` to the end of `last`."""
+    return Span(first.file, first.line, first.column, last.end_line, last.end_column)
 
 
 class _StopError(Exception):
@@ -187,7 +187,7 @@ class _Composer:
     def _aliased(self, event: Any) -> Scalar:
         anchored = self.anchors.get(event.anchor)
         if anchored is not None:
-            return anchored
+            return replace(anchored, span=self._span(event), start=None, is_block=False)
         if event.anchor in self.anchors:
             raise self._refuse(
                 event,
@@ -211,7 +211,8 @@ class _Composer:
         verbatim = self.source.text.startswith(event.value, inner) and last - first == len(event.value) + 2 * (
             inner - first
         )
-        scalar = Scalar(event.value, kind, self.source, self.source.span(first, last), inner if verbatim else None)
+        span, start = self.source.span(first, last), inner if verbatim else None
+        scalar = Scalar(event.value, kind, self.source, span, start, is_block=event.style in ("|", ">"))
         if event.anchor is not None:
             self.anchors[event.anchor] = scalar
         return scalar

@@ -38,15 +38,19 @@ def parse_plan(path: str | Path) -> tuple[Plan | None, list[Diagnostic]]:
     return _Parser().parse(source)
 
 
-def parse_text(text: str, file: str) -> tuple[Plan | None, list[Diagnostic]]:
-    """`parse_plan` for a text that is called `file`; `extends` is relative to that name's folder."""
-    return _Parser().parse(SourceText(file, with_line_feeds(text)))
+def parse_text(text: str, file: str, *, extend: bool = True) -> tuple[Plan | None, list[Diagnostic]]:
+    """`parse_plan` for a text that is called `file`; `extends` is relative to that name's folder.
+
+    Without `extend` the plan that it extends isn't read.
+    """
+    return _Parser(extend).parse(SourceText(file, with_line_feeds(text)))
 
 
 class _Parser:
     """Parses a file and those that it extends."""
 
-    def __init__(self) -> None:
+    def __init__(self, extend: bool = True) -> None:
+        self.extend = extend
         self.diagnostics: list[Diagnostic] = []
         self.sources: dict[str, str] = {}
         self.extended_from: list[tuple[str, Span]] = []
@@ -63,7 +67,7 @@ class _Parser:
         self.diagnostics += found
         if isinstance(root, Mapping):
             reader = PlanReader()
-            plan = reader.read_bare(root) if _is_bare(root) else reader.read(root, self._base(source, root))
+            plan = reader.read_bare(root) if is_bare(root) else reader.read(root, self._base(source, root))
             self.diagnostics += reader.diagnostics
             return plan
         if root is not None and not (isinstance(root, Scalar) and root.kind == "null"):
@@ -96,7 +100,7 @@ class _Parser:
                 )
             )
             return Plan()
-        return self._extended(source, value) or Plan()
+        return (self._extended(source, value) if self.extend else None) or Plan()
 
     def _extended(self, source: SourceText, value: Scalar) -> Plan | None:
         path = os.path.normpath(os.path.join(os.path.dirname(source.file), value.value))
@@ -136,7 +140,7 @@ class _Parser:
         )
 
 
-def _is_bare(root: Mapping) -> bool:
+def is_bare(root: Mapping) -> bool:
     """Whether `root` is a plan as transformers takes it: not one field, nothing like a field, styles for values."""
     return bool(root.entries) and not any(
         key.value in FIELDS

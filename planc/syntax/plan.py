@@ -82,6 +82,13 @@ class Key:
         )
 
 
+def _spelled(value: int | str) -> str:
+    """A style argument: quoted where it could be read as something else."""
+    if isinstance(value, int) or value.isidentifier():
+        return str(value)
+    return f"'{value}'" if '"' in value else f'"{value}"'
+
+
 @dataclass(frozen=True, slots=True)
 class StyleUse:
     """The right side of a rule: a style's name and its arguments, as in `packed_colwise(split_factor=2)`."""
@@ -92,9 +99,10 @@ class StyleUse:
 
     @property
     def text(self) -> str:
+        """The canonical spelling."""
         if not self.arguments:
             return self.name
-        return f"{self.name}({', '.join(f'{k}={v}' for k, v in self.arguments)})"
+        return f"{self.name}({', '.join(f'{name}={_spelled(value)}' for name, value in self.arguments)})"
 
 
 @dataclass(frozen=True, slots=True)
