@@ -7,7 +7,7 @@ from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
 from planc.diagnostics.span import Span
 from planc.styles.registry import REMOVED
-from planc.syntax.plan import Plan, PlanRule
+from planc.syntax.plan import PlanRule
 
 
 @define("PL902", "removed-style", Severity.ERROR)
@@ -39,20 +39,28 @@ class RemovedStyle(Rule):
                 label="removed",
                 key=rule.key.text,
                 help=(REMOVED[rule.style.name],),
-                fix=_without_section(rule, context.plan),
+                fix=_mended(rule, context),
             )
 
 
-def _without_section(rule: PlanRule, plan: Plan) -> Fix | None:
-    """Replace an EP plan of the old kind, router and experts, by the option that took its place."""
-    section = plan.section(rule.plan)
+def _mended(rule: PlanRule, context: CheckContext) -> Fix | None:
+    """An EP plan of the old kind becomes the option that took its place; another one loses the rule's line."""
+    section = context.plan.section(rule.plan)
     old = all(other.style.name in (*REMOVED, "moe_tp_experts", "grouped_gemm") for other in section.rules)
-    if rule.plan != "ep" or not old or section.span is None or "ep_implementation" in plan.options:
-        return None
-    lines = plan.sources.get(section.span.file, "").splitlines()
-    start = next((n for n in range(section.span.line, 0, -1) if lines[n - 1 : n] and "ep_plan" in lines[n - 1]), None)
-    if start is None or not lines[start - 1].startswith("ep_plan") or section.rules[0].span.line == start:
-        return None
-    end = section.rules[-1].span
-    span = Span(section.span.file, start, 1, end.end_line, end.end_column)
-    return Fix("the model's own EP plan, masked", (Edit(span, "ep_implementation: all_reduce"),))
+    lines = context.plan.sources.get(rule.span.file, "").splitlines()
+    first = _line_of_section(rule, lines)
+    if rule.plan == "ep" and old and first and "ep_implementation" not in context.plan.options:
+        end = section.rules[-1].span
+        span = Span(rule.span.file, first, 1, end.end_line, end.end_column)
+        is_same = context.layout.ep_size == context.layout.tp_size and bool(context.own.rules["ep"])
+        return Fix("the model's own EP plan, masked", (Edit(span, "ep_implementation: all_reduce"),), safe=is_same)
+    if len(section.rules) > 1 and lines[rule.span.line - 1 : rule.span.line] and rule.span.line < len(lines):
+        whole_line = Span(rule.span.file, rule.span.line, 1, rule.span.line + 1, 1)
+        return Fix("drop the rule", (Edit(whole_line, ""),))
+    return None
+
+
+def _line_of_section(rule: PlanRule, lines: list[str]) -> int | None:
+    """The line above the rule that opens its section, where the section is in block style."""
+    name = f"{rule.plan}_plan:"
+    return next((n for n in range(rule.span.line - 1, 0, -1) if lines[n - 1 : n] == [name]), None)

@@ -1,0 +1,39 @@
+"""Every case from the field gets its verdict, or at least is never called fine."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from planc.diagnostics.diagnostic import Report, Severity
+from tests.check.support import codes, context, report, text
+
+FOLDER = Path(__file__).parent.parent / "cases"
+CASES: dict[str, Any] = {case["id"]: case for case in YAML(typ="safe").load((FOLDER / "cases.yaml").read_text())}
+EXPECTED: dict[str, Any] = YAML(typ="safe").load((FOLDER / "expected.yaml").read_text())
+
+
+def judged(case: dict[str, Any]) -> Report:
+    model = case.get("model") or case["model_type"]
+    plan = {**case["layout"], **case.get("plan", {})}
+    return report(context(model, plan, config=case.get("config"), world_size=case.get("world_size")))
+
+
+def test_every_case_has_its_expectation() -> None:
+    assert CASES.keys() == EXPECTED.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    case, expected = CASES[name], EXPECTED[name]
+    found = judged(case)
+    output = text(found)
+    for wanted in expected["says"]:
+        assert any(word in output for word in ([wanted] if isinstance(wanted, str) else wanted)), f"{wanted}\n{output}"
+    if expected.get("unknown"):
+        assert any(d.severity in (Severity.UNKNOWN, Severity.ERROR) for d in found.diagnostics), output
+    elif not expected.get("by_verify"):
+        assert found.ok == (case["verdict"] != "error"), output
+        severity = case["verdict"] if case["verdict"] != "ok" else "error"
+        assert codes(found, severity) == expected["codes"], output
