@@ -3,10 +3,13 @@
     report = planc.check("qwen3-30b-a3b", "plan.yaml", tp_size=4)
     report.ok, report.diagnostics
 
-Everything is imported when it is first used.
+Everything is imported when it is first used. Some functions bear the name of the stage that does their work, as
+`planc.check` and the package `planc.check` do: such a package can be called.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,15 +18,42 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "PlanError": "planc.api",
-    "check": "planc.api",
-    "resolve": "planc.api",
     "Diagnostic": "planc.diagnostics.diagnostic",
     "Report": "planc.diagnostics.diagnostic",
     "Severity": "planc.diagnostics.diagnostic",
 }
+_CALLABLE_STAGES = {"check", "resolve"}
 
 __version__: str
 __all__ = ["Diagnostic", "PlanError", "Report", "Severity", "__version__", "check", "resolve"]
+
+
+class _CallableStage(ModuleType):
+    """A stage's package; calling it calls the function of `planc.api` of the same name."""
+
+    @property
+    def _function(self) -> Any:
+        return getattr(import_module("planc.api"), self.__name__.rpartition(".")[2])
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._function(*arguments, **named)
+
+    @property
+    def __signature__(self) -> Any:
+        from inspect import signature
+
+        return signature(self._function)
+
+
+class _Planc(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The import system binds a subpackage to its parent in this way, whoever imports it first.
+        if name in _CALLABLE_STAGES and isinstance(value, ModuleType):
+            value.__class__ = _CallableStage
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Planc
 
 
 def __getattr__(name: str) -> Any:
@@ -31,6 +61,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("planc")
+    if name in _CALLABLE_STAGES:
+        return import_module(f"planc.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'planc' has no attribute {name!r}")

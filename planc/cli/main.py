@@ -67,7 +67,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(words: Sequence[str]) -> int:
     """Run one command line; the exit status. Only BrokenPipeError comes out of it."""
     try:
-        result = cli.main(args=list(words), prog_name="planc", standalone_mode=False, obj=CommandLine(words))
+        # Not `cli.main`, which takes broken pipes and interrupts for failures of the command.
+        with cli.make_context("planc", list(words), obj=CommandLine(words)) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
     except click.ClickException as error:
         error.show()
         return USAGE

@@ -39,11 +39,14 @@ class SourceLine:
     def __init__(self, text: str, marks: Iterable[Mark], screen: Screen, gutter: int) -> None:
         self.screen = screen
         self.room = (screen.width or PIPE_WIDTH + gutter) - gutter
-        shown = _glyphs(text, screen)
-        marks = [_clip(mark, len(shown)) for mark in marks]
-        first, last = _window(shown, marks, max(self.room, NARROWEST), len(screen.ellipsis))
-        head = screen.ellipsis if first else ""
-        self.text = head + "".join(shown[first:last]) + (screen.ellipsis if last < len(shown) else "")
+        room = max(self.room, NARROWEST)
+        marks = [_clip(mark, 0, len(text)) for mark in marks]
+        begin, end = _neighbourhood(text, marks, room)
+        shown = _glyphs(text[begin:end], screen)
+        marks = [_clip(mark, begin, end) for mark in marks]
+        first, last = _window(shown, marks, room, len(screen.ellipsis))
+        head = screen.ellipsis if begin + first else ""
+        self.text = head + "".join(shown[first:last]) + (screen.ellipsis if begin + last < len(text) else "")
         self.placed = sorted(
             (_place(mark, shown, first, last, len(head)) for mark in marks),
             key=lambda p: (p.left, p.mark.role != "secondary", p.right),
@@ -123,10 +126,26 @@ def _glyphs(text: str, screen: Screen) -> list[str]:
     return shown
 
 
-def _clip(mark: Mark, length: int) -> Mark:
-    """`mark` inside a line of `length` characters; one may stand just behind its end."""
-    start = min(mark.start, length + 1)
-    return Mark(start, max(start, min(mark.end, length + 1)), mark.text, mark.role)
+def _clip(mark: Mark, begin: int, end: int) -> Mark:
+    """`mark` as it stands in the characters `[begin, end)` of its line; one may stand just behind their end."""
+    start = min(max(mark.start - begin, 1), end - begin + 1)
+    stop = min(max(mark.end - begin, start), end - begin + 1)
+    return Mark(start, stop, mark.text, mark.role)
+
+
+def _primary(marks: list[Mark]) -> Mark:
+    return next((mark for mark in marks if mark.role != "secondary"), marks[0])
+
+
+def _neighbourhood(text: str, marks: list[Mark], room: int) -> tuple[int, int]:
+    """Characters `[begin, end)` that may be shown, so that a line of a megabyte costs no more than a short one."""
+    reach = 4 * room
+    if len(text) <= 2 * reach or not marks:
+        return 0, min(len(text), 2 * reach)
+    begin, end = min(m.start for m in marks), max(m.end for m in marks)
+    if end - begin > reach:
+        begin, end = _primary(marks).start, _primary(marks).start
+    return max(0, begin - reach), min(len(text), end + reach)
 
 
 def _window(shown: list[str], marks: list[Mark], room: int, ellipsis: int) -> tuple[int, int]:
@@ -138,8 +157,7 @@ def _window(shown: list[str], marks: list[Mark], room: int, ellipsis: int) -> tu
     first = min((m.start - 1 for m in marks), default=0)
     last = max((m.end - 1 for m in marks), default=0)
     if sum(widths[first:last]) > room:
-        primary = [m for m in marks if m.role != "secondary"] or marks
-        first, last = primary[0].start - 1, primary[0].end - 1
+        first, last = _primary(marks).start - 1, _primary(marks).end - 1
     while sum(widths[first:last]) > room:
         last -= 1
     used, before = sum(widths[first:last]), 0

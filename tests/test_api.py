@@ -1,0 +1,96 @@
+"""The Python facade."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import planc
+from planc.syntax.parser import parse_text
+
+MODEL = "qwen3-30b-a3b"
+
+
+def codes(report: planc.Report) -> set[str]:
+    return {d.code for d in report.diagnostics if d.severity is planc.Severity.ERROR}
+
+
+def test_check() -> None:
+    report = planc.check(MODEL, tp_size=4)
+    assert report.ok
+    assert (report.model_name, report.model_class) == (MODEL, "Qwen3MoeForCausalLM")
+    assert report.layout["tp_size"] == 4
+    wrong = planc.check(MODEL, tp_size=8)
+    assert not wrong.ok
+    assert codes(wrong) == {"PL301"}
+
+
+def test_a_plan_is_a_file_a_dict_or_parsed(tmp_path: Path) -> None:
+    content = {"tp_size": 8, "tp_plan": {"model.layers.*.self_attn.k_proj": "colwise"}}
+    file = tmp_path / "plan.yaml"
+    file.write_text("tp_size: 8\ntp_plan:\n  model.layers.*.self_attn.k_proj: colwise\n")
+    parsed, _ = parse_text(file.read_text(), "text.yaml")
+    for plan in (content, file, str(file), parsed):
+        report = planc.check(MODEL, plan)
+        assert codes(report) == {"PL301"}
+        places = [d.span for d in report.diagnostics if d.key == "model.layers.*.self_attn.k_proj" and d.span]
+        assert places
+        for place in places:
+            assert "k_proj: colwise" in report.sources[place.file].split("\n")[place.line - 1]
+
+
+def test_a_config_object_is_a_plan() -> None:
+    class Config:
+        def to_dict(self) -> dict[str, object]:
+            return {"tp_size": 8, "tp_plan": None}
+
+    assert codes(planc.check(MODEL, Config())) == {"PL301"}
+
+
+def test_arguments_win_and_are_quoted() -> None:
+    report = planc.check(MODEL, {"tp_size": 2}, tp_size=4, fsdp_size=2, ep_size=2)
+    assert report.layout["tp_size"] == 4
+    found = next(d for d in report.diagnostics if d.span and d.span.file == "<planc.check>")
+    assert found.span
+    text = report.sources["<planc.check>"]
+    assert text == f'planc.check("{MODEL}", tp_size=4, fsdp_size=2, ep_size=2)'
+    assert text[found.span.column - 1 : found.span.end_column - 1] in {"4", "2"}
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 2}, {"tp_size": "2"}, {"tp_size": True}, {"tp_size": 2.0}])
+def test_wrong_arguments(sizes: dict[str, object]) -> None:
+    with pytest.raises(TypeError):
+        planc.check(MODEL, **sizes)  # type: ignore[arg-type]
+
+
+def test_bad_input_is_a_finding(tmp_path: Path) -> None:
+    assert codes(planc.check(None)) == {"PL052"}
+    assert codes(planc.check("./nowhere")) == {"PL051"}
+    assert codes(planc.check(MODEL, tmp_path)) == {"PL002"}
+    assert codes(planc.check(MODEL, {"tp_size": {"a": 1}})) == {"PL009"}
+    assert planc.check(None, {"model": MODEL, "tp_size": 4}).ok
+
+
+def test_select_and_ignore() -> None:
+    assert planc.check(MODEL, tp_size=8, select=["PL2"]).ok
+    assert planc.check(MODEL, tp_size=8, ignore=["kv-heads-not-divisible"]).ok
+
+
+def test_resolve() -> None:
+    resolved = planc.resolve(MODEL, tp_size=2)
+    assert resolved.tp["lm_head"].style.name == "colwise_gather_output"
+    with pytest.raises(planc.PlanError, match="PL009") as caught:
+        planc.resolve(MODEL, {"tp_size": "two"})
+    assert codes(caught.value.report) == {"PL009"}
+
+
+def test_names() -> None:
+    assert all(getattr(planc, name) is not None for name in dir(planc))
+    with pytest.raises(AttributeError, match="nonsense"):
+        planc.nonsense  # noqa: B018  (the access is the test)
+
+
+def test_import_planc_imports_nothing_of_it() -> None:
+    code = "import sys, planc; print([m for m in sys.modules if m.startswith('planc.')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
