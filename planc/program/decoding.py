@@ -13,7 +13,7 @@ from planc.ir.operations import OPERATIONS, Operation
 from planc.layouts.layout import Layout
 from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
 from planc.model import ranges
-from planc.program.encoding import Entry, expand, expand_numbers
+from planc.program.encoding import Entry, Group, expand, expand_numbers
 from planc.program.errors import ProgramError
 from planc.program.program import Instruction, ModelIdentity, Program, Provenance
 
@@ -118,25 +118,25 @@ def _instructions(file: _ProgramFile, rules: list[Provenance]) -> Iterator[Instr
         total += layers * len(group.operations)
         if total > _MOST_OPERATIONS:
             raise ValueError(f"more than {_MOST_OPERATIONS:,} operations")
-        entries = [_entry(group, value, rules) for value in group.operations]
-        yield from expand(group.plan, group.at, entries)
+        entries = tuple(_entry(group, value, rules) for value in group.operations)
+        yield from expand(Group(group.plan, group.at, entries))
 
 
 def _entry(group: _Group, value: dict[str, Any], rules: list[Provenance]) -> Entry:
     source = value.pop("rule", None)
     numbers = list(expand_numbers(group.at))
-    entry = Entry(group.plan, _operation(value))
+    entry = Entry(_operation(value))
     if not isinstance(source, Mapping):
-        entry.numbers[_rule(source, rules)] = numbers
+        entry.layers[_rule(source, rules)] = numbers
         return entry
     rest = dict.fromkeys(numbers)
     for at, index in source.items():
         covered = [n for n in expand_numbers(tuple(str(at).split(","))) if n in rest]
         for n in covered:
             del rest[n]
-        entry.numbers.setdefault(_rule(index, rules), []).extend(covered)
+        entry.layers.setdefault(_rule(index, rules), []).extend(covered)
     if rest:
-        entry.numbers.setdefault(None, []).extend(rest)
+        entry.layers.setdefault(None, []).extend(rest)
     return entry
 
 

@@ -71,7 +71,7 @@ def _diff_facts(old: Facts, new: Facts) -> Iterator[str]:
 
 
 def _by_name(old: Facts, new: Facts) -> Callable[[str], tuple[str, bool, str]]:
-    return lambda fact: (fact.split(" ")[1], fact not in old, fact)
+    return lambda fact: (fact.split(" ")[1].rstrip(":"), fact not in old, fact)
 
 
 def _diff_values(what: str, old: Mapping[str, object], new: Mapping[str, object]) -> Iterator[str]:

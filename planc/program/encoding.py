@@ -1,14 +1,14 @@
 """Operations grouped by layer kind, and back: one entry for all layers that get the same.
 
-An operation's names have `*` for every all-digit segment; `at` lists the numbers, in the notation of manifests
-(`planc.model.ranges`). Entries with the same numbers form a group, in the order in which they first appear; within a
-group all operations of one layer come before those of the next. FSDP entries are grouped only where they are
-neighbours, since FSDP2 forms groups innermost first.
+An operation's names have `*` for every all-digit segment; a layer is the numbers that stand there. Layers that get the
+same operations in the same order are of one kind: a group, whose `at` lists their numbers in the notation of manifests
+(`planc.model.ranges`). Groups come in the order in which their first layers appear; those of FSDP with more numbers
+first, so that what is inside a layer is wrapped before the layer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from planc.ir.operations import CustomStyle, Operation, RunLocal, SplitStages, WrapFsdp
 from planc.layouts.placement import Partial, Replicate, Shard, StridedShard
@@ -20,46 +20,56 @@ Numbers = tuple[int, ...]
 
 @dataclass(slots=True)
 class Entry:
-    """One operation with `*` in its names, and the numbers that each of its rules puts there."""
+    """One operation of a layer kind with `*` in its names, and the layers in which each of its rules asked for it."""
+
+    operation: Operation
+    layers: dict[Provenance | None, list[Numbers]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A layer kind: its numbers, empty where the names have none, and its operations in order."""
 
     phase: Phase
-    operation: Operation
-    numbers: dict[Provenance | None, list[Numbers]] = field(default_factory=dict)
-
-    @property
-    def at(self) -> tuple[str, ...]:
-        """All numbers, whichever the rule; empty for an operation without any."""
-        return _compress(numbers for several in self.numbers.values() for numbers in several)
+    at: tuple[str, ...]
+    entries: tuple[Entry, ...]
 
 
-def group(instructions: Iterable[Instruction]) -> list[tuple[Phase, tuple[str, ...], list[Entry]]]:
-    """Entries grouped by phase and numbers."""
-    groups: list[tuple[Phase, tuple[str, ...], list[Entry]]] = []
-    latest: dict[tuple[Phase, tuple[str, ...]], list[Entry]] = {}
-    for entry in _entries(instructions):
-        key = (entry.phase, entry.at)
-        is_neighbour = bool(groups) and groups[-1][:2] == key
-        if key in latest and (entry.phase != "fsdp" or is_neighbour):
-            latest[key].append(entry)
-        else:
-            latest[key] = [entry]
-            groups.append((*key, latest[key]))
+def group(instructions: Iterable[Instruction]) -> list[Group]:
+    """The layer kinds of `instructions`."""
+    layers: dict[tuple[Phase, Numbers], list[tuple[Operation, Provenance | None]]] = {}
+    for instruction in instructions:
+        operation, numbers = without_numbers(instruction.operation)
+        layers.setdefault((instruction.phase, numbers), []).append((operation, instruction.rule))
+    kinds: dict[tuple[Phase, int, tuple[Operation, ...]], list[Numbers]] = {}
+    for (phase, numbers), listed in layers.items():
+        kinds.setdefault((phase, len(numbers), tuple(op for op, _ in listed)), []).append(numbers)
+    groups = []
+    for (phase, _, operations), several in sorted(kinds.items(), key=_place):
+        entries = tuple(Entry(operation) for operation in operations)
+        for numbers in several:
+            for entry, (_, rule) in zip(entries, layers[phase, numbers], strict=True):
+                entry.layers.setdefault(rule, []).append(numbers)
+        groups.append(Group(phase, _compress(several), entries))
     return groups
+
+
+def _place(kind: tuple[tuple[Phase, int, tuple[Operation, ...]], list[Numbers]]) -> tuple[int, int]:
+    (phase, depth, _), _ = kind
+    return get_args(Phase).index(phase), -depth if phase == "fsdp" else 0
 
 
 def in_canonical_order(instructions: Iterable[Instruction]) -> tuple[Instruction, ...]:
     """`instructions` in the order in which a file lists them."""
-    return tuple(
-        instruction for phase, at, entries in group(instructions) for instruction in expand(phase, at, entries)
-    )
+    return tuple(instruction for kind in group(instructions) for instruction in expand(kind))
 
 
-def expand(phase: Phase, at: tuple[str, ...], entries: list[Entry]) -> Iterator[Instruction]:
-    """The instructions of a group."""
-    rules = [{n: rule for rule, several in entry.numbers.items() for n in several} for entry in entries]
-    for numbers in expand_numbers(at):
-        for entry, rule_of in zip(entries, rules, strict=True):
-            yield Instruction(phase, with_numbers(entry.operation, numbers), rule_of[numbers])
+def expand(kind: Group) -> Iterator[Instruction]:
+    """The instructions of a layer kind, layer by layer."""
+    rules = [{n: rule for rule, several in entry.layers.items() for n in several} for entry in kind.entries]
+    for numbers in expand_numbers(kind.at):
+        for entry, rule_of in zip(kind.entries, rules, strict=True):
+            yield Instruction(kind.phase, with_numbers(entry.operation, numbers), rule_of[numbers])
 
 
 def expand_numbers(at: tuple[str, ...]) -> Iterator[Numbers]:
@@ -76,14 +86,14 @@ def encode_groups(
     """Groups as JSON values, and the table of rules that their operations point into (empty without `provenance`)."""
     rules: dict[Provenance, int] = {}
     encoded = []
-    for phase, at, entries in group(instructions):
+    for kind in group(instructions):
         operations = []
-        for entry in entries:
+        for entry in kind.entries:
             value = encode(entry.operation)
             if provenance and (source := _encode_rules(entry, rules)) is not None:
                 value["rule"] = source
             operations.append(value)
-        encoded.append({"plan": phase, **({"at": list(at)} if at else {}), "operations": operations})
+        encoded.append({"plan": kind.phase, **({"at": list(kind.at)} if kind.at else {}), "operations": operations})
     return encoded, list(rules)
 
 
@@ -124,15 +134,6 @@ def with_numbers(operation: Operation, numbers: Numbers) -> Operation:
     return _renamed(operation, name, ".".join(str(next(rest)) if s == "*" else s for s in segments))
 
 
-def _entries(instructions: Iterable[Instruction]) -> Iterable[Entry]:
-    entries: dict[tuple[Phase, Operation], Entry] = {}
-    for instruction in instructions:
-        operation, numbers = without_numbers(instruction.operation)
-        entry = entries.setdefault((instruction.phase, operation), Entry(instruction.phase, operation))
-        entry.numbers.setdefault(instruction.rule, []).append(numbers)
-    return entries.values()
-
-
 def _name(operation: Operation) -> str | None:
     if isinstance(operation, SplitStages):
         return None
@@ -159,10 +160,10 @@ def _renamed(operation: Operation, old: str, new: str) -> Operation:
 
 def _encode_rules(entry: Entry, rules: dict[Provenance, int]) -> int | Mapping[str, int] | None:
     """An index into the table of rules, or one for each set of numbers where several rules made one entry."""
-    index = {rule: rules.setdefault(rule, len(rules)) for rule in entry.numbers if rule is not None}
-    if len(entry.numbers) == 1:
+    index = {rule: rules.setdefault(rule, len(rules)) for rule in entry.layers if rule is not None}
+    if len(entry.layers) == 1:
         return next(iter(index.values()), None)
-    return {",".join(_compress(n)): index[rule] for rule, n in entry.numbers.items() if rule is not None}
+    return {",".join(_compress(n)): index[rule] for rule, n in entry.layers.items() if rule is not None}
 
 
 def _compress(numbers: Iterable[Numbers]) -> tuple[str, ...]:

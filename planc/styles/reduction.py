@@ -96,7 +96,8 @@ class MlaKvAProj(Style):
         features = rope_head_dim(to.manifest)
         if features is None:
             raise StyleError(str(self.model_objection(to.manifest)))
-        yield SumOutputGradient(module.name, to.axis, features)
+        if features:
+            yield SumOutputGradient(module.name, to.axis, features)
 
 
 def rope_head_dim(manifest: Manifest) -> int | None:

@@ -1,0 +1,140 @@
+"""The verifier sees each fault that a program can have."""
+
+from dataclasses import replace
+
+import pytest
+
+from planc.ir.operations import (
+    DispatchExperts,
+    LocalExperts,
+    LookupShard,
+    Operation,
+    RunLocal,
+    ShardParameter,
+    SplitStages,
+    SumGradient,
+    SumOutputGradient,
+    TransformInput,
+    TransformOutput,
+    WrapFsdp,
+)
+from planc.layouts.layout import Layout
+from planc.layouts.placement import Partial, Replicate, Shard, StridedShard
+from planc.program.program import Instruction, ModelIdentity, Program
+from planc.program.verify import verify
+from tests.program.models import compiled, linear, mixture, weights
+
+R, P = Replicate(), Partial()
+LAYOUT = Layout(tp_size=2, fsdp_size=2, ep_size=4)
+STAGED = Layout(pp_size=2)
+EXPERTS = "model.layers.0.mlp.experts"
+EMBEDDING = "model.embed_tokens"
+FREE = {"axes": ("fsdp",), "reshard_after_forward": True}
+
+
+def wrap(*modules: str, axes: tuple[str, ...] = ("fsdp",), divisor: int | None = None) -> WrapFsdp:
+    return WrapFsdp(modules, axes, True, gradient_divisor=divisor)  # type: ignore[arg-type]
+
+
+def program(*operations: Operation, layout: Layout = LAYOUT) -> Program:
+    identity = ModelIdentity("toy", "Toy", mixture().hash)
+    return Program(layout, identity, tuple(Instruction("tp", op) for op in operations))
+
+
+FAULTS: dict[str, tuple[tuple[Operation, ...], str]] = {
+    "no such module": ((RunLocal("model.layer"),), "run_local: the model has no module `model.layer`"),
+    "no such parameter": ((SumGradient("norm.weight", "tp"),), "the model has no parameter `norm.weight`"),
+    "no such layer": ((RunLocal("model.layers.3.mlp"),), "the model has no module `model.layers.3.mlp`"),
+    "dim out of range": (
+        (ShardParameter("model.norm.weight", "tp", Shard(1)),),
+        "has the shape (24,), S(1) needs dim 1",
+    ),
+    "negative dim": ((ShardParameter("model.norm.weight", "tp", Shard(-1)),), "S(-1) needs dim -1"),
+    "no parts": ((ShardParameter("lm_head.weight", "tp", StridedShard(0, 0)),), "`lm_head.weight` in 0 parts"),
+    "partial parameter": ((ShardParameter("lm_head.weight", "tp", P),), "which can't be partial"),
+    "placed twice": (
+        (ShardParameter("lm_head.weight", "tp", Shard(0)), ShardParameter("lm_head.weight", "tp", Shard(1))),
+        "`lm_head.weight` is placed twice on tp",
+    ),
+    "axis of one rank": ((SumGradient("lm_head.weight", "pp"),), "sum_gradient: the axis `pp` has one rank"),
+    "sharded after its group": (
+        (wrap("lm_head"), ShardParameter("lm_head.weight", "tp", Shard(0))),
+        "`lm_head.weight` is in an FSDP group already",
+    ),
+    "wrapped twice": ((wrap("lm_head"), wrap("lm_head")), "wrap_fsdp: `lm_head` is wrapped twice"),
+    "outer before inner": (
+        (wrap("model.layers.0"), wrap(EXPERTS)),
+        f"`{EXPERTS}` is wrapped after `model.layers.0`, which contains it",
+    ),
+    "anything after the root": ((wrap(""), wrap("lm_head")), "`lm_head` is wrapped after `the model`"),
+    "wrong axes": ((wrap("lm_head", axes=("tp",)),), "neither a shard axis nor"),
+    "axes reversed": ((wrap("lm_head", axes=("fsdp", "dp_replicate")),), "neither a shard axis nor"),
+    "divided by nothing": ((wrap("lm_head", divisor=0),), "gradients are divided by 0"),
+    "another's bias": ((RunLocal("lm_head", ("model.norm.weight",)),), "is no parameter of `lm_head` itself"),
+    "lookup of whole rows": ((LookupShard(EMBEDDING, "tp", 50),), "isn't run on its local rows"),
+    "lookup of other rows": (
+        (RunLocal(EMBEDDING), LookupShard(EMBEDDING, "tp", 51)),
+        "has no weight of 51 rows",
+    ),
+    "wrong experts": ((LocalExperts(EXPERTS, "ep", 3),), "has no parameter of 12 experts"),
+    "experts too late": (
+        (RunLocal(EXPERTS), DispatchExperts(EXPERTS, "ep", "tp", "auto"), LocalExperts(EXPERTS, "ep", 2)),
+        "dispatches to its experts already",
+    ),
+    "dispatch to DTensors": ((DispatchExperts(EXPERTS, "ep", "tp", "auto"),), "isn't run on its local experts"),
+    "no features": ((SumOutputGradient("lm_head", "tp", 0),), "0 features of `lm_head`"),
+    "negative argument": ((TransformInput("lm_head", "tp", -1, R, R, P),), "has no argument -1"),
+    "gather without a size": ((TransformOutput("lm_head", "tp", Shard(-1), R, R),), "needs the size of the whole dim"),
+    "partial hand-over": ((TransformOutput("lm_head", "tp", R, P, R),), "would hand on a partial value"),
+}
+
+
+@pytest.mark.parametrize(("operations", "says"), FAULTS.values(), ids=FAULTS)
+def test_faults(operations: tuple[Operation, ...], says: str) -> None:
+    (fault,) = verify(program(*operations), mixture())
+    assert says in fault
+
+
+STAGES = SplitStages("model.layers", ((0, 2), (2, 3)), ("model.embed_tokens",), ("model.norm", "lm_head"))
+
+
+@pytest.mark.parametrize(
+    ("operations", "says"),
+    [
+        ((STAGES,), None),
+        ((STAGES, STAGES), "the stages are split twice"),
+        ((replace(STAGES, ranges=((0, 3),)),), "1 stages for pp_size=2"),
+        ((replace(STAGES, ranges=((0, 1), (2, 3))),), "don't cover the 3 layers"),
+        ((replace(STAGES, ranges=((0, 2), (1, 3))),), "don't cover the 3 layers"),
+        ((replace(STAGES, ranges=((0, 2), (2, 4))),), "don't cover the 3 layers"),
+        ((replace(STAGES, layers="model.blocks"),), "no module `model.blocks`"),
+    ],
+)
+def test_stages(operations: tuple[Operation, ...], says: str | None) -> None:
+    faults = verify(program(*operations, layout=STAGED), mixture())
+    assert (says is None) == (not faults)
+    assert says is None or says in faults[0]
+
+
+def test_illegal_expert_meshes() -> None:
+    assert verify(program(layout=Layout(fsdp_size=3, ep_size=2)), mixture()) == [
+        "ep_size=2 doesn't divide fsdp_size * tp_size = 3"
+    ]
+    assert verify(program(layout=Layout(fsdp_size=3, tp_size=2, ep_size=3)), mixture()) == [
+        "ep_size=3 is no multiple of tp_size=2"
+    ]
+
+
+def test_scalars_in_an_fsdp_group() -> None:
+    modules = mixture().file.modules
+    scalar = linear("model.scaled", 1, 1, at=()).model_copy(update={"parameters": weights(scale=())})
+    manifest = mixture(modules=(*modules, scalar))
+    assert verify(program(wrap("")), manifest) == [
+        "wrap_fsdp: `model.scaled.scale` is a scalar, FSDP2 has no dim to shard"
+    ]
+
+
+def test_what_lowering_makes_is_sound() -> None:
+    manifest = mixture()
+    for plan in ({"tp_size": 2}, {"tp_size": 2, "fsdp_size": 4, "ep_size": 4}, {"tp_size": 2, "pp_size": 3}):
+        assert verify(compiled(manifest, plan), manifest) == []
