@@ -12,6 +12,7 @@ from planc.syntax import codes
 from planc.syntax.parser import parse_text
 from planc.syntax.plan import Plan, Spanned
 from planc.syntax.source import SourceText
+from planc.syntax.wording import double_quoted
 
 T = TypeVar("T")
 MAX_DEPTH = 30
@@ -96,4 +97,4 @@ def _scalar(value: Any) -> str:
     text = str(value)
     if re.fullmatch(r"[A-Za-z_][\w.*/-]*", text) and text.lower() not in ("null", "true", "false"):
         return text
-    return json.dumps(text)
+    return double_quoted(text)

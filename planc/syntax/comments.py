@@ -58,10 +58,8 @@ class CommentMap:
         if until == self._settled:
             return
         if self._settled == 0:
-            self._waiting = trimmed(self._waiting) if number > 1 else []
-            if "" in self._waiting:
-                blank = len(self._waiting) - self._waiting[::-1].index("")
-                self.header, self._waiting = trimmed(self._waiting[:blank]), self._waiting[blank:]
+            blank = len(self._waiting) - self._waiting[::-1].index("") if "" in self._waiting else 0
+            self.header, self._waiting = trimmed(self._waiting[:blank]), self._waiting[blank:]
         self.notes[self._settled].above += self._waiting
         self._waiting = []
         self._settled = until

@@ -1,6 +1,6 @@
 """The fields of a plan file: those of transformers 5.24.0's `DistributedConfig`, and planc's own."""
 
-from planc.syntax.plan import SIZE_NAMES, PlanKind
+from planc.syntax.plan import PlanKind
 
 # Runtimes with limits of their own that a plan can be checked for.
 TARGETS = ("torchrun", "trainer")
@@ -33,7 +33,11 @@ FIELDS = (
     "extends",
     "defaults",
     "target",
-    *SIZE_NAMES,
+    "tp_size",
+    "fsdp_size",
+    "dp_replicate_size",
+    "pp_size",
+    "ep_size",
     "ep_implementation",
     *FLAGS,
     *PLANS,

@@ -13,6 +13,7 @@ from planc.syntax.nodes import Mapping, Node, Scalar, Sequence, compose
 from planc.syntax.parser import is_bare, parse_text
 from planc.syntax.source import SourceText, with_line_feeds
 from planc.syntax.style_uses import parse_style
+from planc.syntax.wording import double_quoted
 
 INDENT = "  "
 _CERTAINLY_PLAIN = re.compile(r"[A-Za-z_][\w.*-]*")
@@ -128,10 +129,11 @@ def _written(text: str, place: str) -> str:
     """`text` as YAML at `place`, plain if it then reads as this text, else in quotes."""
     if _CERTAINLY_PLAIN.fullmatch(text) and text.lower() not in _NOT_TEXT:
         return text
-    if text.isprintable():
-        single = "'" + text.replace("'", "''") + "'"
-        return text if _reads_as(text, text, place) else single
-    return '"' + "".join(map(_escaped, text)) + '"'
+    if text.isprintable() and _reads_as(text, text, place):
+        return text
+    if text.isprintable() and ('"' in text or "\\" in text):
+        return "'" + text.replace("'", "''") + "'"
+    return double_quoted(text)
 
 
 def _reads_as(written: str, text: str, place: str) -> bool:
@@ -144,12 +146,3 @@ def _reads_as(written: str, text: str, place: str) -> bool:
         ((key, value),) = root.entries
         scalar = key if place.startswith("{}") else value
     return isinstance(scalar, Scalar) and scalar.value == text and scalar.kind == "string"
-
-
-def _escaped(character: str) -> str:
-    if character in '"\\':
-        return "\\" + character
-    if character.isprintable():
-        return character
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

@@ -118,6 +118,8 @@ def test_any_text_gives_a_requirement_or_a_finding(text: str) -> None:
         assert isinstance(holds(parsed.expression, {"a": 1, "b": 2}), bool | Undecided)
 
 
-@pytest.mark.parametrize("text", ["(" * 240 + "a == 1" + ")" * 240, "not " * 120 + "a == 1", "(-" * 160 + "a" + ")" * 160 + " == 1"])
+@pytest.mark.parametrize(
+    "text", ["(" * 240 + "a == 1" + ")" * 240, "not " * 120 + "a == 1", "(-" * 160 + "a" + ")" * 160 + " == 1"]
+)
 def test_the_deepest_requirements_are_read(text: str) -> None:
     assert isinstance(holds(condition(text), {"a": 1}), bool)
