@@ -13,19 +13,39 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planc.api import PlanError, check, resolve
+    from planc.api import PlanError, apply, check, compile, from_pretrained, resolve
     from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
+    from planc.program.errors import ProgramError
+    from planc.program.program import Program
 
 _HOMES = {
+    "apply": "planc.api",
+    "compile": "planc.api",
+    "from_pretrained": "planc.api",
     "PlanError": "planc.api",
     "Diagnostic": "planc.diagnostics.diagnostic",
     "Report": "planc.diagnostics.diagnostic",
+    "Program": "planc.program.program",
+    "ProgramError": "planc.program.errors",
     "Severity": "planc.diagnostics.diagnostic",
 }
 _CALLABLE_STAGES = {"check", "resolve"}
 
 __version__: str
-__all__ = ["Diagnostic", "PlanError", "Report", "Severity", "__version__", "check", "resolve"]
+__all__ = [
+    "Diagnostic",
+    "PlanError",
+    "Program",
+    "ProgramError",
+    "Report",
+    "Severity",
+    "__version__",
+    "apply",
+    "check",
+    "compile",
+    "from_pretrained",
+    "resolve",
+]
 
 
 class _CallableStage(ModuleType):

@@ -4,6 +4,7 @@ Nothing here needs torch before a model must be built or run.
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,8 +16,12 @@ from planc.diagnostics.span import Span
 from planc.syntax.plan import SIZE_NAMES, Plan, Spanned
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from planc.check.rule import CheckContext
     from planc.model.manifest import Manifest
+    from planc.program.passes import DumpAfter
+    from planc.program.program import Program
     from planc.resolve.resolved import ResolvedPlan
 
 
@@ -148,6 +153,79 @@ def resolve(
     if analysis.context is None or not analysis.report.ok:
         raise PlanError(analysis.report)
     return analysis.context.resolved
+
+
+def compile(
+    model: str | Path | None,
+    plan: PlanLike = None,
+    *,
+    world_size: int | None = None,
+    target: str | None = None,
+    ep_implementation: str | None = None,
+    **sizes: int,
+) -> "Program":
+    """The program of `plan` for `model`; arguments as for `check`.
+
+    Raises PlanError, with every finding, where there are errors, and ProgramError where a rule has no lowering.
+    """
+    given = arguments("compile", model, ep_implementation, sizes)
+    return lowered(analyse(plan, given, Settings(world_size, target)))
+
+
+def lowered(analysis: Analysis, dump_after: "DumpAfter | None" = None) -> "Program":
+    """The program of what was analysed; raises as `compile`."""
+    from planc.program.lower import lower
+
+    context = analysis.context
+    if context is None or not analysis.report.ok:
+        raise PlanError(analysis.report)
+    return lower(context.plan, context.resolved, context.manifest, dump_after)
+
+
+def apply(model: "nn.Module", program: "Program | str | Path | None" = None) -> "nn.Module":
+    """Shard `model` in place as `program` (or its file, or the one that `planc apply … -- script` compiled) says.
+
+    Every process of the program's layout must call it. Raises RunError and ProgramError.
+    """
+    from planc.runtime.apply import apply as run
+
+    return run(model, program)
+
+
+def from_pretrained(
+    model: str | Path,
+    plan: "PlanLike | Program" = None,
+    *,
+    checkpoint: str | Path | None = None,
+    ep_implementation: str | None = None,
+    **sizes: int,
+) -> "nn.Module":
+    """The model of a folder, sharded, with this rank's shards of its weights.
+
+    `plan` is a plan as for `check`, a program or a program's file; without it and without sizes, the program that
+    `planc apply … -- script` compiled. Raises as `compile` and `apply`.
+    """
+    from planc.program.program import Program
+    from planc.runtime.apply import PROGRAM_VARIABLE
+    from planc.runtime.pretrained import from_pretrained as load
+
+    program: Program | str | Path | None = None
+    if isinstance(plan, Program) or (isinstance(plan, str | Path) and is_program_file(plan)):
+        program = plan
+    elif plan is not None or sizes or PROGRAM_VARIABLE not in os.environ:
+        started = os.environ.get("WORLD_SIZE", "")
+        world_size = int(started) if started.isdecimal() else None
+        program = compile(model, plan, target=None, world_size=world_size, ep_implementation=ep_implementation, **sizes)
+    return load(model, program, checkpoint)
+
+
+def is_program_file(path: str | Path) -> bool:
+    """Whether `path` holds a program rather than a plan."""
+    try:
+        content = json.loads(Path(path).read_bytes()) if str(path).endswith(".json") else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and {"groups", "hash"} <= content.keys()
 
 
 def arguments(

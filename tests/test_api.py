@@ -94,3 +94,22 @@ def test_names() -> None:
 def test_import_planc_imports_nothing_of_it() -> None:
     code = "import sys, planc; print([m for m in sys.modules if m.startswith('planc.')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_compile() -> None:
+    program = planc.compile(MODEL, tp_size=2)
+    assert program.layout.tp_size == 2
+    assert program.instructions
+    with pytest.raises(planc.PlanError, match="PL301") as caught:
+        planc.compile(MODEL, tp_size=8)
+    assert codes(caught.value.report) == {"PL301"}
+
+
+def test_stages_can_be_called_however_they_were_imported() -> None:
+    code = (
+        "import inspect, planc.check.rule as rule, planc.resolve.layout; import planc; from planc import check;"
+        f"print(rule.Rule.__name__, check({MODEL!r}, tp_size=4).ok, planc.resolve.layout.__name__,"
+        "'world_size' in inspect.signature(planc.check).parameters)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("Rule True planc.resolve.layout True\n", "")

@@ -90,3 +90,130 @@ def test_resolve_refuses_what_it_can_not_read(planc: Planc, folder: Path) -> Non
     assert "error[PL009]" in result.err
     assert planc("resolve", "./nowhere").status == 2
     assert planc("resolve", MODEL, "plan.yaml", "plan.yaml").status == 2
+
+
+BROKEN = "tp_size: 2\ntp_size: 4\n"
+UNTIDY = "# ours\ntp_plan:\n    'lm_head':   colwise  # head\ntp_size: 2\n"
+
+
+def test_fmt_writes_canonical_form_and_then_changes_nothing(planc: Planc, folder: Path) -> None:
+    plan = folder / "plan.yaml"
+    plan.write_text(UNTIDY)
+    assert planc("fmt", plan.name).status == 0
+    tidy = plan.read_text()
+    assert "lm_head: colwise  # head" in tidy
+    assert tidy.index("tp_size") < tidy.index("tp_plan")
+    assert tidy != UNTIDY
+    assert planc("fmt", plan.name).err == "1 file: 0 changed\n"
+    assert plan.read_text() == tidy
+    assert [path.name for path in folder.iterdir()] == ["plan.yaml"]
+
+
+@pytest.mark.parametrize("option", ["--check", "--diff"])
+def test_fmt_can_leave_files_alone(option: str, planc: Planc, folder: Path) -> None:
+    plan = folder / "plan.yaml"
+    plan.write_text(UNTIDY)
+    result = planc("fmt", option, plan.name)
+    assert (result.status, plan.read_text()) == (1, UNTIDY)
+    assert result.err.startswith("1 file: 1 would change\n")
+    assert ("-tp_size: 2\n" in result.out) is (option == "--diff")
+    planc("fmt", plan.name)
+    assert planc("fmt", option, plan.name).status == 0
+
+
+def test_fmt_leaves_faulty_files_alone(planc: Planc, folder: Path) -> None:
+    (folder / "bad.yaml").write_text(BROKEN)
+    (folder / "good.yaml").write_text(UNTIDY)
+    result = planc("fmt", "bad.yaml", "good.yaml")
+    assert (result.status, (folder / "bad.yaml").read_text()) == (1, BROKEN)
+    assert "bad.yaml:2:1: error[PL007]" in result.out
+    assert (folder / "good.yaml").read_text() != UNTIDY
+    assert planc("fmt", "gone.yaml").status == 2
+    assert planc("fmt", ".").status == 2
+
+
+def test_fmt_keeps_permissions_and_follows_links(planc: Planc, folder: Path) -> None:
+    plan, link = folder / "plan.yaml", folder / "link.yaml"
+    plan.write_text(UNTIDY)
+    plan.chmod(0o640)
+    link.symlink_to(plan)
+    assert planc("fmt", link.name).status == 0
+    assert link.is_symlink()
+    assert plan.stat().st_mode & 0o777 == 0o640
+    assert plan.read_text() != UNTIDY
+
+
+SIZES = [
+    ["--tp-size", "4"],
+    ["--tp-size", "2", "--fsdp-size", "2", "--ep-size", "4"],
+    ["--fsdp-size", "2", "--dp-replicate-size", "2"],
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=" ".join)
+@pytest.mark.parametrize("model", [MODEL, "deepseek-v3", "llama-3.1-8b"])
+def test_init_writes_what_the_model_does_anyway(model: str, sizes: list[str], planc: Planc, folder: Path) -> None:
+    if model == "llama-3.1-8b" and "--ep-size" in sizes:
+        sizes = sizes[:-2]
+    written = planc("init", model, *sizes, "-o", "plan.yaml")
+    assert (written.status, written.out) == (0, "")
+    assert planc("fmt", "--check", "plan.yaml").status == 0
+    assert planc("diff", "plan.yaml", "own.yaml").status == 2
+    (folder / "own.yaml").write_text(f"model: {model}\n" + "".join(f"{line}\n" for line in as_fields(sizes)))
+    assert planc("diff", "plan.yaml", "own.yaml", "--exit-code").out == ""
+
+
+def as_fields(sizes: list[str]) -> list[str]:
+    return [f"{o.removeprefix('--').replace('-', '_')}: {n}" for o, n in zip(sizes[::2], sizes[1::2], strict=True)]
+
+
+def test_init_does_not_overwrite(planc: Planc, folder: Path) -> None:
+    (folder / "plan.yaml").write_text("mine")
+    assert planc("init", MODEL, "--tp-size", "2", "-o", "plan.yaml").status == 2
+    assert (folder / "plan.yaml").read_text() == "mine"
+    assert planc("init", MODEL, "--tp-size", "2", "-o", "plan.yaml", "--force").status == 0
+    assert (folder / "plan.yaml").read_text() == planc("init", MODEL, "--tp-size", "2").out
+    assert planc("init", MODEL, "plan.yaml").status == 2
+    assert planc("init", "./nowhere").status == 2
+
+
+def test_compile(planc: Planc, folder: Path) -> None:
+    assert planc("compile", MODEL, "--tp-size", "2", "-o", "program.json").status == 0
+    text = (folder / "program.json").read_text()
+    assert json.loads(text)["layout"]["tp_size"] == 2
+    result = planc("compile", MODEL, "--tp-size", "2", "--dump-after", "deduplicate")
+    assert result.out == text
+    assert "# after deduplicate\n" in result.err
+    assert planc("compile", MODEL, "--dump-after", "no-such-pass").status == 2
+
+
+def test_compile_refuses_plans_with_errors(planc: Planc, folder: Path) -> None:
+    result = planc("compile", MODEL, "--tp-size", "8", "-o", "program.json")
+    assert (result.status, result.out) == (1, "")
+    assert "error[PL301]" in result.err
+    assert not (folder / "program.json").exists()
+    assert planc("compile", "./nowhere").status == 2
+
+
+def test_diff_of_plans(planc: Planc, folder: Path) -> None:
+    (folder / "a.yaml").write_text("tp_size: 2\n")
+    (folder / "b.yaml").write_text("tp_size: 2\ntp_plan: {'model.layers.[3-4].self_attn.q_norm': replicate}\n")
+    result = planc("diff", MODEL, "a.yaml", "b.yaml")
+    assert result.status == 0
+    assert "- tp model.layers.*.self_attn.q_norm: replicated_with_grad_allreduce  [3-4]\n" in result.out
+    assert "+ tp model.layers.*.self_attn.q_norm: replicate  [3-4]\n" in result.out
+    assert planc("diff", MODEL, "a.yaml", "b.yaml", "--exit-code").status == 1
+    same = planc("diff", MODEL, "a.yaml", "a.yaml", "--exit-code")
+    assert (same.status, same.out, same.err) == (0, "", "no difference\n")
+
+
+def test_diff_of_programs(planc: Planc, folder: Path) -> None:
+    for size in ("2", "4"):
+        planc("compile", MODEL, "--tp-size", size, "-o", f"{size}.json")
+    result = planc("diff", "2.json", "4.json")
+    assert "- layout tp_size=2\n+ layout tp_size=4\n" in result.out
+    assert planc("diff", "2.json", "2.json").out == ""
+    damaged = (folder / "4.json").read_text().replace('"tp_size":4', '"tp_size":2')
+    (folder / "damaged.json").write_text(damaged)
+    assert planc("diff", "2.json", "damaged.json").status == 2
+    assert planc("diff", "2.json").status == 2

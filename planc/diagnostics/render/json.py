@@ -24,7 +24,7 @@ def render(reports: Sequence[Report], screen: Screen) -> str:
 
 
 def report_to_json(report: Report) -> dict[str, Any]:
-    """The report of one plan, as DESIGN.md and docs/json.md have it."""
+    """The report of one plan, as docs/output.md describes it."""
     return {
         "format_version": FORMAT_VERSION,
         "ok": report.ok,
