@@ -26,7 +26,7 @@ def plan_from_mapping(mapping: Mapping[str, Any], file: str = ARGUMENTS) -> tupl
     try:
         text = "".join(f"{line}\n" for line in _lines(mapping, 0)) if mapping else "{}\n"
     except _TooDeepError:
-        return None, [codes.NestedTooDeeply.code.found(f"the plan is nested more than {MAX_DEPTH} levels deep")]
+        return None, [codes.TooLarge.code.found(f"the plan is nested more than {MAX_DEPTH} levels deep")]
     return parse_text(text, file)
 
 

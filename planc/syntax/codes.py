@@ -20,18 +20,16 @@ class NotYaml(_Defined):
 
     ## Example
     ```yaml
-    tp_plan:
-      *.q_proj: colwise
+    tp_plan: {model.layers.[0-2].mlp.up_proj: colwise}
     ```
 
     Use instead:
     ```yaml
-    tp_plan:
-      "*.q_proj": colwise
+    tp_plan: {"model.layers.[0-2].mlp.up_proj": colwise}
     ```
 
-    Keys and values that start with `*`, `[`, `{`, `@` or a backtick need quotes; inside `{…}` and `[…]` so do those
-    that hold brackets or commas. Lines are indented by spaces.
+    Inside `{…}` and `[…]`, texts that hold brackets or commas need quotes; everywhere, so do those that start with
+    `*`, `[`, `{`, `@` or a backtick. Lines are indented by spaces.
     """
 
 
@@ -39,7 +37,7 @@ class NotYaml(_Defined):
 class UnreadablePlan(_Defined):
     """## What it does
     Reports a plan file that can't be read: it isn't there, isn't a regular file, may not be opened, isn't UTF-8 text,
-    or is larger than 512 KiB.
+    or is larger than 256 KiB.
 
     ## Why is this bad?
     There is no plan to check.
@@ -95,13 +93,14 @@ class SeveralDocuments(_Defined):
     """
 
 
-@define("PL005", "nested-too-deeply", Severity.ERROR)
-class NestedTooDeeply(_Defined):
+@define("PL005", "too-large", Severity.ERROR)
+class TooLarge(_Defined):
     """## What it does
-    Reports a plan that is nested more than 20 levels deep.
+    Reports a plan that is nested more than 20 levels deep, or holds more than 10,000 keys and values.
 
     ## Why is this bad?
-    A plan has three levels. A deeper file is broken, or meant to exhaust whoever reads it.
+    A plan has three levels, and index sets and alternation keep it short. A larger file is something else, or meant
+    to exhaust whoever reads it. Nothing of it was checked.
 
     ## Example
     ```yaml

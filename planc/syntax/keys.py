@@ -6,7 +6,7 @@ from itertools import product
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.syntax import codes
 from planc.syntax.grammars import Branch, Leaf, SyntaxFaultError, parse
-from planc.syntax.limits import MAX_ALTERNATIVES, MAX_INDEX_DIGITS
+from planc.syntax.limits import MAX_ALTERNATIVES, MAX_INDEX_DIGITS, MAX_KEY
 from planc.syntax.nodes import Scalar
 from planc.syntax.plan import Indices, Key, Names, Segment, Wildcard
 from planc.syntax.wording import shown
@@ -79,6 +79,9 @@ class _FaultyKeyError(Exception):
 
 def parse_key(scalar: Scalar) -> Key | Diagnostic:
     """The key that `scalar` spells, or what is wrong with it."""
+    if len(scalar.value) > MAX_KEY:
+        message = f"a key has at most {MAX_KEY} characters, this one has {len(scalar.value):,}"
+        return codes.InvalidKey.code.found(message, span=scalar.inner())
     if _PLAIN.fullmatch(scalar.value):
         return Key(scalar.value, tuple(map(_plain_segment, scalar.value.split("."))), scalar.inner())
     return parse_key_by_grammar(scalar)

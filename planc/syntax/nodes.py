@@ -26,7 +26,7 @@ from ruamel.yaml.reader import ReaderError
 from planc.diagnostics.diagnostic import Diagnostic, Label
 from planc.diagnostics.span import Span
 from planc.syntax import codes
-from planc.syntax.limits import MAX_DEPTH, MAX_FINDINGS
+from planc.syntax.limits import MAX_DEPTH, MAX_FINDINGS, MAX_NODES
 from planc.syntax.source import SourceText
 from planc.syntax.wording import shown
 from planc.syntax.yaml_errors import broken_yaml, unprintable
@@ -107,6 +107,7 @@ class _Composer:
         self.source = source
         self.diagnostics: list[Diagnostic] = []
         self.anchors: dict[str, Scalar | None] = {}
+        self.count = 0
         self.events: Iterator[Any] = iter(())
 
     def document(self) -> Node | None:
@@ -157,21 +158,23 @@ class _Composer:
         )
 
     def _node(self, event: Any, depth: int) -> Node:
+        self.count += 1
+        if self.count > MAX_NODES:
+            raise self._too_large(event, f"more than {MAX_NODES:,} keys and values")
         if isinstance(event, AliasEvent):
             return self._aliased(event)
         if event.tag is not None:
             raise self._tagged(event)
         if depth > MAX_DEPTH:
-            raise _StopError(
-                codes.NestedTooDeeply.code.found(
-                    f"nested more than {MAX_DEPTH} levels deep", span=self._span(event), label="the rest was not read"
-                )
-            )
+            raise self._too_large(event, f"nested more than {MAX_DEPTH} levels deep")
         if isinstance(event, ScalarEvent):
             return self._scalar(event)
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         return self._sequence(event, depth) if isinstance(event, SequenceStartEvent) else self._mapping(event, depth)
+
+    def _too_large(self, event: Any, message: str) -> _StopError:
+        return _StopError(codes.TooLarge.code.found(message, span=self._span(event), label="reading stopped here"))
 
     def _tagged(self, event: Any) -> _StopError:
         start = self.source.text.index("!", event.start_mark.index)

@@ -106,11 +106,11 @@ class _Parser:
         path = os.path.normpath(os.path.join(os.path.dirname(source.file), value.value))
         self.extended_from.append((source.file, value.inner()))
         try:
+            if "://" in value.value or "\0" in path or not path.endswith(EXTENDED_SUFFIXES):
+                raise UnreadableError("only .yaml, .yml and .json files on this machine can be extended")
             if cycle := self._cycle(path):
                 self.diagnostics.append(cycle)
                 return None
-            if "://" in value.value or not value.value.endswith(EXTENDED_SUFFIXES):
-                raise UnreadableError("only .yaml, .yml and .json files on this machine can be extended")
             if len(self.extended_from) > MAX_EXTENDS:
                 raise UnreadableError(f"{MAX_EXTENDS} plans extend each other already")
             return self._read(read_source(path))
