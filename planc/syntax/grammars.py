@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from planc.syntax.wording import either
 
 if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
     from lark import Lark
 
 Grammar = Literal["key", "style", "requirement"]
@@ -109,7 +109,9 @@ def _parser(grammar: Grammar) -> "Lark":
     return Lark(_file(grammar).read_text("utf-8"), parser="lalr", maybe_placeholders=False, propagate_positions=True)
 
 
-def _file(grammar: Grammar) -> Traversable:
+def _file(grammar: Grammar) -> "Traversable":
     """The grammar in the installed wheel, or at the top of the repository in an editable install."""
+    from importlib.resources import files
+
     installed = files("planc") / "grammars" / f"{grammar}.lark"
     return installed if installed.is_file() else Path(__file__).parents[2] / "grammars" / f"{grammar}.lark"
