@@ -82,12 +82,13 @@ class LayerKind:
 
 @dataclass(frozen=True)
 class Flow:
-    """One watched forward. `shapes[id]` is a value's global shape; `sources` says where values came from that no
+    """One watched forward. `shapes[id]` is a value's global shape, `differentiable[id]` whether a
+    gradient flows into it; `sources` says where values came from that no
     operation made: `parameter:NAME`, `buffer:NAME`, `input:NAME`, `constant`, or `unseen`."""
 
     modules: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    floating: tuple[bool, ...]
+    differentiable: tuple[bool, ...]
     sources: Mapping[int, str]
     operations: tuple[Operation, ...]
     outputs: tuple[int, ...]
@@ -121,7 +122,7 @@ class Flow:
             "modules": list(self.modules),
             "shapes": [list(shape) for shape in shapes],
             "values": [index[shape] for shape in self.shapes],
-            "integers": [number for number, floating in enumerate(self.floating) if not floating],
+            "constants": [number for number, has_gradient in enumerate(self.differentiable) if not has_gradient],
             "sources": {str(value): source for value, source in self.sources.items()},
             "operations": [
                 [
@@ -142,11 +143,11 @@ class Flow:
         """The inverse of `to_json`; raises KeyError, IndexError, TypeError or ValueError on what isn't one."""
         shapes = [tuple(shape) for shape in data["shapes"]]
         values = tuple(shapes[number] for number in data["values"])
-        integers = set(data["integers"])
+        constants = set(data["constants"])
         return Flow(
             modules=tuple(data["modules"]),
             shapes=values,
-            floating=tuple(number not in integers for number in range(len(values))),
+            differentiable=tuple(number not in constants for number in range(len(values))),
             sources={int(value): source for value, source in data["sources"].items()},
             operations=tuple(
                 Operation(op[0], op[1], tuple(op[2]), tuple(op[3]), op[4] if len(op) > 4 else {})

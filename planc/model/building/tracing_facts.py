@@ -172,7 +172,7 @@ def _heads(flow: Flow, projection: Projection, role: str | None) -> Heads | None
     # Norms over all features, or slices of a fused projection, come before the view: take the heads' size from there.
     for op in _walk_forward(flow, projection.output, lambda op: _makes_heads(flow, op)):
         size = flow.shapes[op.outputs[0]][-1]
-        if width % size == 0:
+        if size and width % size == 0:
             return Heads(role=role, count=width // size, size=size)  # type: ignore[arg-type]
     return None
 
@@ -274,5 +274,5 @@ def _count_kv_heads(flow: Flow, of_flow: list[Projection], roles: Mapping[int, s
         module = projection.module.rpartition(".")[0]
         if roles.get(projection.output) == "key" and heads is not None and module in found.attention:
             attention = found.attention[module]
-            if attention.num_key_value_heads % heads.count == 0 and heads.size == attention.head_dim:
+            if heads.count and attention.num_key_value_heads % heads.count == 0 and heads.size == attention.head_dim:
                 found.attention[module] = attention.model_copy(update={"num_key_value_heads": heads.count})

@@ -28,7 +28,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.modules: list[str] = [""]
         self.shapes: list[tuple[int, ...]] = []
-        self.floating: list[bool] = []
+        self.differentiable: list[bool] = []
         self.sources: dict[int, str] = {}
         self.operations: list[Operation] = []
         self.suspended = 0
@@ -96,7 +96,7 @@ class Recorder(TorchFunctionMode):
         return Flow(
             modules=tuple(self.modules),
             shapes=tuple(self.shapes),
-            floating=tuple(self.floating),
+            differentiable=tuple(self.differentiable),
             sources=self.sources,
             operations=tuple(self.operations),
             outputs=tuple(self.value(item) for item in _flat(outputs) if isinstance(item, torch.Tensor)),
@@ -128,7 +128,7 @@ class Recorder(TorchFunctionMode):
         number = len(self.shapes)
         with torch._C.DisableTorchFunction():
             self.shapes.append(tuple(int(size) for size in tensor.shape))
-            self.floating.append(tensor.is_floating_point() or tensor.is_complex())
+            self.differentiable.append(tensor.requires_grad)
         self._ids[id(tensor)] = number
         self._alive.append(tensor)
         return number
@@ -155,6 +155,8 @@ class Recorder(TorchFunctionMode):
             return int(item)
         if isinstance(item, slice):
             return [SLICE, *(self._argument(part) for part in (item.start, item.stop, item.step))]
+        if isinstance(item, Mapping):
+            item = tuple(item.values())
         if isinstance(item, list | tuple):
             return [self._argument(part) for part in item]
         if item is Ellipsis:

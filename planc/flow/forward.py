@@ -1,0 +1,318 @@
+"""The forward pass over a flow: the type of every value, and where types don't fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from planc.flow import operations
+from planc.flow.boundaries import Boundary
+from planc.flow.plan import PlacedModel
+from planc.flow.problems import CantFollowError, Kind, MismatchError, Problem, Unfollowed
+from planc.flow.step import RULES, Step, origin_of
+from planc.flow.types import WHOLE, WRONG, Fill, Origin, PartialSum, Replicated, Sharded, Type, Unknown, Wrong
+from planc.model.dataflow import NUMBER, VALUE, Argument, Flow, Operation
+
+operations.load()
+
+
+@dataclass
+class Forward:
+    """Types by value id.
+
+    `boundaries` are the styles at work, by the number of the `enter` or `leave`; `skipped` the operations in modules of
+    another axis; `added_after` the biases that are added once, after a sum.
+    """
+
+    flow: Flow
+    types: list[Type]
+    problems: list[Problem] = field(default_factory=list)
+    unfollowed: list[Unfollowed] = field(default_factory=list)
+    boundaries: dict[int, Boundary] = field(default_factory=dict)
+    skipped: set[int] = field(default_factory=set)
+    added_after: set[int] = field(default_factory=set)
+
+
+def forward(flow: Flow, model: PlacedModel) -> Forward:
+    """Propagate types through `flow`. Each fault is told once: what follows from it is `Wrong`, and silent."""
+    return _Pass(flow, model).run()
+
+
+class _Pass:
+    def __init__(self, flow: Flow, model: PlacedModel) -> None:
+        self.flow, self.model = flow, model
+        self.types: list[Type] = [WHOLE] * len(flow.shapes)
+        self.result = Forward(flow, self.types)
+        self._parameters = {
+            value: source.removeprefix("parameter:")
+            for value, source in flow.sources.items()
+            if source.startswith("parameter:")
+        }
+        for value, source in flow.sources.items():
+            if source == "unseen":
+                self.types[value] = Unknown("it comes from a function that was not watched")
+        self._boundaries = {number: self._boundary(number) for number in range(len(flow.modules))}
+        self._special = {value for value in self._parameters if model.placement(self._parameters[value])[0] is not None}
+
+    def run(self) -> Forward:
+        opaque: int | None = None
+        special = self._special
+        for number, op in enumerate(self.flow.operations):
+            if opaque is not None:
+                self.result.skipped.add(number)
+                if op.name == "leave" and op.module == opaque:
+                    opaque = None
+                continue
+            if op.name == "enter" and self.model.name(self.flow.modules[op.module]) in self.model.opaque:
+                opaque = op.module
+                continue
+            reads = reads_of(op)
+            if special.isdisjoint(reads) and self._boundaries[op.module] is None:
+                continue
+            if op.name == "enter":
+                self._enter(number, op)
+            elif op.name == "leave":
+                self._leave(number, op)
+            else:
+                self._compute(op)
+            special.update(value for value in op.outputs if self.types[value] is not WHOLE)
+        self._outputs()
+        return self.result
+
+    def _boundary(self, number: int) -> Boundary | None:
+        name = self.flow.modules[number]
+        style = self.model.style(name)
+        if style is None or self.model.module(name) is None:
+            return None
+        return Boundary(self.model.type(name), style.name, self.model.name(name), self.model.ranks)
+
+    def _enter(self, number: int, op: Operation) -> None:
+        boundary = self._boundaries[op.module]
+        for value, inner in zip(op.inputs, op.outputs, strict=True):
+            self.types[inner] = self._passed(value)
+        if boundary is None:
+            return
+        self.result.boundaries[number] = boundary
+        if not (boundary.type.input is not None or boundary.type.divides_input):
+            return
+        if not op.arguments:
+            self._mismatch(op, MismatchError(Kind.CALL, f"`{boundary.style}` takes positional inputs, and the module gets none"))
+            return
+        for argument, (value, inner) in positional(op).items():
+            if argument in boundary.type.arguments:
+                self.types[inner] = self._guarded(
+                    op, lambda v=value: boundary.enter(self._passed(v), self.flow.shapes[v], v)
+                )
+
+    def _leave(self, number: int, op: Operation) -> None:
+        boundary = self._boundaries[op.module]
+        for value, outer in zip(op.inputs, op.outputs, strict=True):
+            self.types[outer] = self._passed(value)
+        if boundary is None:
+            return
+        self.result.boundaries[number] = boundary
+        if boundary.transforms_output and len(op.arguments) > 1:
+            self._mismatch(op, MismatchError(Kind.CALL, f"`{boundary.style}` takes one output, and the module has {len(op.arguments)}"))
+            self.types[op.outputs[0]] = WRONG
+        elif op.outputs:
+            value, outer = op.inputs[0], op.outputs[0]
+            self.types[outer] = self._guarded(
+                op, lambda: boundary.leave(self._passed(value), self.flow.shapes[value], value)
+            )
+
+    def _passed(self, value: int) -> Type:
+        return self.types[value]
+
+    def _guarded(self, op: Operation, rule: "object") -> Type:
+        kinds = [self.types[value] for value in op.inputs]
+        try:
+            return rule()  # type: ignore[operator,no-any-return]
+        except MismatchError as error:
+            if any(isinstance(kind, Wrong) for kind in kinds[:1]):
+                return WRONG
+            self._mismatch(op, error)
+            return WRONG
+        except CantFollowError as error:
+            return self._lost(op, str(error))
+
+    def _compute(self, op: Operation) -> None:
+        inputs = op.inputs
+        reading = {value: self._parameter(value, op) for value in inputs if value in self._parameters}
+        kinds = [reading.get(value) or self.types[value] for value in inputs]
+        mixed = next((value for value, kind in reading.items() if kind is None), None)
+        if mixed is not None:
+            self._mixed(op, mixed)
+            return
+        sized = [self.types[value] for value in sizes_of(op)]
+        if any(isinstance(kind, Wrong) for kind in (*kinds, *sized)):
+            self._set(op, WRONG)
+        elif any(isinstance(kind, Unknown) for kind in (*kinds, *sized)):
+            self._set(op, next(kind for kind in (*kinds, *sized) if isinstance(kind, Unknown)))
+        elif all(isinstance(kind, Replicated) for kind in (*kinds, *sized)):
+            self._set(op, WHOLE)
+        else:
+            self._apply(op, inputs, reading)
+
+    def _apply(self, op: Operation, inputs: tuple[int, ...], reading: dict[int, Type | None]) -> None:
+        rule = RULES.get(op.name)
+        if rule is None:
+            self._set(op, self._lost(op, "no rule for it"))
+            return
+        boundary = self._boundaries[op.module]
+        step = Step(
+            self.flow,
+            op,
+            inputs,
+            lambda value: reading.get(value) or self.types[value],
+            len(self.model.ranks.looked_at),
+            looks_up_shard=boundary is not None and boundary.type.lookup,
+            adds_bias_after=boundary is not None and self._adds_bias_after(boundary),
+        )
+        try:
+            result = rule(step)
+        except MismatchError as error:
+            self._mismatch(op, error, reading)
+            self._set(op, WRONG)
+        except CantFollowError as error:
+            self._set(op, self._lost(op, str(error)))
+        else:
+            kinds = list(result) if isinstance(result, list | tuple) else [result] * len(op.outputs)
+            for value, kind in zip(op.outputs, kinds, strict=True):
+                self.types[value] = kind
+            if step.adds_bias_after:
+                self.result.added_after.update(value for value in inputs if self._is_bias(value))
+
+    def _adds_bias_after(self, boundary: Boundary) -> bool:
+        from planc.layouts.placement import Partial, Replicate
+
+        placement = self.model.placement(f"{boundary.target}.bias")[0]
+        return isinstance(boundary.type.yields, Partial) and isinstance(placement, Replicate)
+
+    def _is_bias(self, value: int) -> bool:
+        return self._parameters.get(value, "").endswith(".bias")
+
+    def _set(self, op: Operation, kind: Type) -> None:
+        for value in op.outputs:
+            self.types[value] = kind
+
+    def _parameter(self, value: int, op: Operation) -> Type | None:
+        """The type of a parameter as `op` reads it; None where a whole-tensor module reads a sharded one."""
+        name = self._parameters[value]
+        placement, origin = self.model.placement(name)
+        if placement is None:
+            return WHOLE
+        owner = name.rpartition(".")[0]
+        here = self.flow.modules[op.module]
+        inside = here == owner or here.startswith(f"{owner}.")
+        style = self.model.type(owner)
+        if inside and style.distributed:
+            return WHOLE
+        if not inside or not style.runs_local:
+            return None
+        self.types[value] = self.model.ranks.place(placement, self.flow.shapes[value], origin)
+        return self.types[value]
+
+    def _mixed(self, op: Operation, value: int) -> None:
+        name = self.model.name(self._parameters[value])
+        _, origin = self.model.placement(self._parameters[value])
+        self._problem(
+            op, Kind.MIXED_TENSORS, f"`{name}` is sharded, and the module computes on whole tensors", (value,), (origin,)
+        )
+        self._set(op, WRONG)
+
+    def _lost(self, op: Operation, reason: str) -> Unknown:
+        origins = tuple(dict.fromkeys(o for value in op.inputs if (o := origin_of(self.types[value])) is not None))
+        module = self.model.name(self.flow.modules[op.module])
+        self.result.unfollowed.append(Unfollowed(module, op.name, reason, origins))
+        return Unknown(f"`{op.name}` in `{module}`: {reason}")
+
+    def _mismatch(self, op: Operation, error: MismatchError, reading: dict[int, Type | None] | None = None) -> None:
+        origins = [origin_of((reading or {}).get(value) or self.types[value]) for value in error.values]
+        self._problem(op, error.kind, error.detail, error.values, origins)
+
+    def _problem(
+        self, op: Operation, kind: Kind, detail: str, values: tuple[int, ...], origins: "list[Origin | None] | tuple[Origin | None, ...]"
+    ) -> None:
+        module = self.flow.modules[op.module]
+        self.result.problems.append(
+            Problem(
+                kind,
+                self.model.name(module),
+                op.name,
+                detail,
+                path=tuple(dict.fromkeys(self.model.name(name) for value in values[:1] for name in self._path(value, module))),
+                types=tuple(self.types[value] for value in values),
+                origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
+            )
+        )
+
+    def _path(self, value: int, end: str) -> list[str]:
+        """The modules through which a value that isn't whole came, first to last."""
+        names = [end]
+        seen: set[int] = set()
+        while value not in seen and value in self.flow.producers:
+            seen.add(value)
+            op = self.flow.producers[value]
+            if op.name in ("leave", "linear") and names[-1] != self.flow.modules[op.module]:
+                names.append(self.flow.modules[op.module])
+            behind = [v for v in op.inputs if not isinstance(self.types[v], Replicated)]
+            behind = [v for v in behind if v not in self._parameters]
+            if not behind:
+                break
+            value = behind[0]
+        return list(reversed(names))
+
+    def _outputs(self) -> None:
+        for value in self.flow.outputs[:1]:
+            kind = self.types[value]
+            if isinstance(kind, Sharded | PartialSum | Fill):
+                origin = origin_of(kind)
+                what = "a shard" if isinstance(kind, Sharded) else "a sum that isn't complete"
+                self.result.problems.append(
+                    Problem(
+                        Kind.UNREDUCED if isinstance(kind, PartialSum) else Kind.NEEDS_WHOLE,
+                        "",
+                        "output",
+                        f"the model's output is {what}",
+                        tuple(self.model.name(name) for name in self._path(value, "")),
+                        (kind,),
+                        () if origin is None else (origin,),
+                    )
+                )
+
+
+def positional(op: Operation) -> dict[int, tuple[int, int]]:
+    """Positional inputs that are tensors: their value outside and inside, by position."""
+    inner = dict(zip(op.inputs, op.outputs, strict=True))
+    return {
+        position: (argument[1], inner[argument[1]])
+        for position, argument in enumerate(op.arguments)
+        if isinstance(argument, list | tuple) and len(argument) == 2 and argument[0] == VALUE
+    }
+
+
+def reads_of(op: Operation) -> tuple[int, ...]:
+    """Every value that an operation depends on: its inputs, and those whose sizes it uses."""
+    return (*op.inputs, *sizes_of(op))
+
+
+def sizes_of(op: Operation) -> tuple[int, ...]:
+    """The values whose sizes stand in an operation's arguments."""
+    return tuple(_sized([*op.arguments, *op.keywords.values()]))
+
+
+def _sized(argument: Argument) -> Iterator[int]:
+    if not isinstance(argument, list | tuple):
+        return
+    if len(argument) == 2 and argument[0] == NUMBER:
+        yield from _dims(argument[1])
+    elif not (len(argument) == 2 and argument[0] == VALUE):
+        for item in argument:
+            yield from _sized(item)
+
+
+def _dims(expression: object) -> Iterator[int]:
+    if isinstance(expression, list | tuple):
+        if expression[0] == "dim":
+            yield expression[1]
+        else:
+            yield from _dims(expression[1])
+            yield from _dims(expression[2])

@@ -1,0 +1,325 @@
+"""Slices, splits, joins and look-ups."""
+
+from collections.abc import Sequence
+
+from planc.flow.pieces import Pieces, length, local_slice, scaled, shifted, within
+from planc.flow.problems import CantFollowError, Kind
+from planc.flow.step import Shape, Step, is_ellipsis, is_slice, is_value, operation
+from planc.flow.types import WHOLE, Fill, PartialSum, Sharded, Type
+from planc.model.dataflow import Argument
+
+
+@operation("getitem")
+def getitem(step: Step) -> Type:
+    """`x[index]`."""
+    kind = step.type(step.inputs[0])
+    index = _index(step)
+    return _indexed(step, kind, index)
+
+
+def _index(step: Step) -> list[Argument]:
+    argument = step.op.arguments[1]
+    single = is_slice(argument) or is_value(argument) or is_ellipsis(argument) or not isinstance(argument, list)
+    return [argument] if single or (isinstance(argument, list) and argument[:1] == ["n"]) else list(argument)
+
+
+def _indexed(step: Step, kind: Type, index: list[Argument]) -> Type:
+    shape = step.shape(step.inputs[0])
+    if any(not isinstance(step.type(value), type(WHOLE)) for item in index if is_value(item) for value in [item[1]]):
+        raise CantFollowError("an index that isn't whole")
+    full = _spelled_out(index, len(shape))
+    if isinstance(kind, Fill):
+        return _indexed_fill(step, kind, full)
+    if not isinstance(kind, Sharded):
+        _check_whole(step, full, shape)
+        return kind
+    source, target, found = 0, 0, None
+    tensors = [position for position, item in enumerate(full) if is_value(item)]
+    spread = len(step.shape(full[tensors[0]][1])) if tensors else 0
+    if len(tensors) > 1 and tensors != list(range(tensors[0], tensors[-1] + 1)):
+        raise CantFollowError("several indices apart")
+    for position, item in enumerate(full):
+        if source == kind.dim and item is not None:
+            found = (target, item)
+        if item is None:
+            target += 1
+        elif is_slice(item):
+            source, target = source + 1, target + 1
+        elif is_value(item):
+            source += 1
+            target += max(len(step.shape(i[1])) for i in full if is_value(i)) if position == tensors[0] else 0
+        else:
+            source += 1
+    del spread
+    if found is None:
+        raise CantFollowError("its index")
+    dim, item = found
+    if not is_slice(item):
+        raise step.mismatch(Kind.NEEDS_WHOLE, f"it picks single places of {shape[kind.dim]}, and a rank has a part")
+    return _sliced(step, kind, item, dim)
+
+
+def _spelled_out(index: list[Argument], count: int) -> list[Argument]:
+    """The index with a slice for every dim that it leaves alone."""
+    whole = ["s", None, None, None]
+    used = sum(item is not None and not is_ellipsis(item) for item in index)
+    rest = [whole] * (count - used)
+    at = next((position for position, item in enumerate(index) if is_ellipsis(item)), None)
+    return [*index, *rest] if at is None else [*index[:at], *rest, *index[at + 1 :]]
+
+
+def _check_whole(step: Step, index: list[Argument], shape: Shape) -> None:
+    """Numbers off a shard's shape would take something else of a whole value."""
+    dims = [item for item in index if item is not None]
+    for item, size in zip(dims, shape, strict=False):
+        if is_slice(item):
+            ranges = {tuple(_bounds(step, item, size, rank)) for rank in (None, *range(step.ranks))}
+            if len(ranges) > 1:
+                raise CantFollowError("a slice of a whole value by the size of a shard")
+
+
+def _bounds(step: Step, item: Argument, size: int, rank: int | None) -> tuple[int, int, int]:
+    numbers = [None if part is None else step.number(part, rank) for part in item[1:]]
+    return slice(*numbers).indices(size)
+
+
+def _sliced(step: Step, kind: Sharded, item: Argument, dim: int) -> Type:
+    """A slice of the sharded dim: what each rank takes must be of what one process would take."""
+    size = step.shape(step.inputs[0])[kind.dim]
+    start, stop, stride = _bounds(step, item, size, None)
+    taken = []
+    for rank, pieces in enumerate(kind.pieces):
+        low, high, by = _bounds(step, item, length(pieces), rank)
+        taken.append(_strided_part(step, pieces, (low, high, by), (start, stop, stride)))
+    return Sharded(dim, tuple(taken), kind.origin)
+
+
+def _strided_part(step: Step, pieces: Pieces, local: tuple[int, int, int], whole: tuple[int, int, int]) -> Pieces:
+    (low, high, by), (start, stop, stride) = local, whole
+    if by != stride or stride < 1:
+        raise CantFollowError("its stride")
+    if stride == 1:
+        part = local_slice(pieces, low, high)
+        if not within(part, start, stop):
+            raise step.mismatch(Kind.PACKED_CUT, _crossing(part, start, stop))
+        return shifted(part, -start)
+    offset = start % stride
+    if low % stride != offset or any(first % stride or last % stride for first, last in pieces) or start >= stride:
+        raise step.mismatch(Kind.PACKED_CUT, f"every {stride}th feature of a rank's part isn't every {stride}th of all")
+    return tuple((first // stride, last // stride) for first, last in pieces)
+
+
+def _crossing(part: Pieces, start: int, stop: int) -> str:
+    held = " + ".join(f"{first}:{last}" for first, last in part)
+    return f"one process takes features {start}:{stop}, a rank would take its {held}"
+
+
+def _indexed_fill(step: Step, kind: Fill, index: list[Argument]) -> Type:
+    shapes = []
+    for rank, shape in enumerate(kind.shapes):
+        out: list[int] = []
+        dims = iter(shape)
+        for item in index:
+            if item is None:
+                out.append(1)
+            elif is_slice(item):
+                out.append(len(range(*_bounds(step, item, next(dims), rank))))
+            elif is_value(item):
+                raise CantFollowError("a look-up in a part of a constant")
+            else:
+                next(dims)
+        shapes.append(tuple(out))
+    return Fill(tuple(shapes))
+
+
+@operation("setitem")
+def setitem(step: Step) -> Type:
+    """`x[index] = value`: the whole takes the value's type where it was a constant."""
+    target, value = step.type(step.inputs[0]), step.type(step.inputs[-1])
+    if isinstance(target, Fill) or _is_constant(step, step.inputs[0]):
+        if isinstance(value, Sharded):
+            offset = len(step.shape(step.inputs[0])) - len(step.shape(step.inputs[-1]))
+            dim = value.dim + offset
+            if step.shape(step.inputs[0])[dim] == step.shape(step.inputs[-1])[value.dim]:
+                return Sharded(dim, value.pieces, value.origin)
+        if not isinstance(value, Sharded):
+            return value if not isinstance(target, Fill) or isinstance(value, PartialSum) else target
+    if isinstance(target, Sharded) and isinstance(value, Fill | Sharded):
+        same = isinstance(value, Fill) or (value.pieces == target.pieces)
+        if same:
+            return target
+    if type(target) is type(value) and not isinstance(target, Sharded):
+        return target
+    raise CantFollowError(f"{value} written into {target}")
+
+
+def _is_constant(step: Step, value: int) -> bool:
+    producer = step.flow.producers.get(value)
+    while producer is not None and producer.name == "setitem":
+        return False
+    return producer is not None and producer.name in ("new_empty", "empty", "zeros", "new_zeros", "zeros_like", "empty_like")
+
+
+@operation("chunk", "split", "split_with_sizes", "tensor_split", "unbind")
+def split(step: Step) -> Sequence[Type]:
+    """Consecutive parts of a dim."""
+    kind, shape = step.type(step.inputs[0]), step.shape(step.inputs[0])
+    outputs = step.op.outputs
+    position = 1 if step.op.name == "unbind" else 2
+    dim = step.dim(step.argument(position, "dim", 0), len(shape))
+    if isinstance(kind, Fill):
+        raise CantFollowError("a split of a part of a constant")
+    if not isinstance(kind, Sharded):
+        return [kind] * len(outputs)
+    if step.op.name == "unbind":
+        if kind.dim == dim:
+            raise step.mismatch(Kind.NEEDS_WHOLE, f"it takes {shape[dim]} apart, and a rank has {kind.sizes[0]}")
+        return [Sharded(kind.dim - (dim < kind.dim), kind.pieces, kind.origin)] * len(outputs)
+    if kind.dim != dim:
+        return [kind] * len(outputs)
+    return _split_shard(step, kind, dim)
+
+
+def _split_shard(step: Step, kind: Sharded, dim: int) -> Sequence[Type]:
+    whole = [step.shape(output)[dim] for output in step.op.outputs]
+    parts: list[list[Pieces]] = [[] for _ in whole]
+    for rank, pieces in enumerate(kind.pieces):
+        widths = _widths(step, length(pieces), rank)
+        if len(widths) != len(whole) or sum(widths) != length(pieces):
+            raise step.mismatch(
+                Kind.PACKED_CUT, f"parts of {whole} features are split off, and a rank has {length(pieces)}"
+            )
+        start = offset = 0
+        for number, (width, full) in enumerate(zip(widths, whole, strict=True)):
+            part = local_slice(pieces, start, start + width)
+            if not within(part, offset, offset + full):
+                raise step.mismatch(Kind.PACKED_CUT, _crossing(part, offset, offset + full))
+            parts[number].append(shifted(part, -offset))
+            start, offset = start + width, offset + full
+    return [Sharded(dim, tuple(part), kind.origin) for part in parts]
+
+
+def _widths(step: Step, size: int, rank: int) -> list[int]:
+    """The widths that a rank of `size` splits into."""
+    argument = step.argument(1, "chunks" if step.op.name == "chunk" else "split_size_or_sections")
+    if argument is None:
+        argument = step.argument(1, "split_size") or step.argument(1, "split_sizes")
+    if isinstance(argument, list) and argument[:1] != ["n"]:
+        return step.numbers(argument, rank)
+    number = step.number(argument, rank)
+    if step.op.name == "tensor_split":
+        raise CantFollowError("`tensor_split`")
+    width = -(-size // number) if step.op.name == "chunk" else number
+    if not width:
+        return [0] * number
+    return [min(width, size - start) for start in range(0, size, width)]
+
+
+@operation("cat", "concat", "concatenate")
+def cat(step: Step) -> Type:
+    """One after the other along a dim."""
+    kinds = [step.type(value) for value in step.inputs]
+    count = len(step.output_shape)
+    dim = step.dim(step.argument(1, "dim", 0), count)
+    if any(isinstance(kind, PartialSum) for kind in kinds):
+        if all(isinstance(kind, PartialSum) for kind in kinds):
+            return kinds[0]
+        raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is joined with a complete value")
+    shards = [(value, kind) for value, kind in zip(step.inputs, kinds, strict=True) if isinstance(kind, Sharded)]
+    if not shards:
+        return _fills(step, kinds, dim)
+    lead = shards[0][1]
+    if lead.dim == dim:
+        return _joined(step, kinds, dim)
+    for value, kind in zip(step.inputs, kinds, strict=True):
+        if isinstance(kind, Fill):
+            continue
+        if not isinstance(kind, Sharded) or (kind.dim, kind.pieces) != (lead.dim, lead.pieces):
+            raise step.mismatch(Kind.SHARDS_DISAGREE, f"{lead} is joined with {kind}", shards[0][0], value)
+    return lead
+
+
+def _fills(step: Step, kinds: list[Type], dim: int) -> Type:
+    if not any(isinstance(kind, Fill) for kind in kinds):
+        return WHOLE
+    shapes = []
+    for rank in range(step.ranks):
+        local = [step.local_shape(value, rank) for value in step.inputs]
+        shapes.append((*local[0][:dim], sum(shape[dim] for shape in local), *local[0][dim + 1 :]))
+    return Fill(tuple(shapes))
+
+
+def _joined(step: Step, kinds: list[Type], dim: int) -> Type:
+    parts: list[list[tuple[int, int]]] = [[] for _ in range(step.ranks)]
+    offset = 0
+    for value, kind in zip(step.inputs, kinds, strict=True):
+        if not isinstance(kind, Sharded) or kind.dim != dim:
+            raise step.mismatch(Kind.SHARDS_DISAGREE, f"a part of one input is joined with all of another ({kind})", value)
+        for rank, pieces in enumerate(kind.pieces):
+            parts[rank].extend(shifted(pieces, offset))
+        offset += step.shape(value)[dim]
+    origin = next(kind.origin for kind in kinds if isinstance(kind, Sharded))
+    return Sharded(dim, tuple(tuple(part) for part in parts), origin)
+
+
+@operation("stack")
+def stack(step: Step) -> Type:
+    """One beside the other along a new dim."""
+    kinds = [step.type(value) for value in step.inputs]
+    lead = next((kind for kind in kinds if isinstance(kind, Sharded | PartialSum)), None)
+    if lead is None:
+        if any(isinstance(kind, Fill) for kind in kinds):
+            raise CantFollowError("a stack of parts of constants")
+        return WHOLE
+    if any(kind != lead for kind in kinds):
+        raise step.mismatch(Kind.SHARDS_DISAGREE, "its inputs are cut differently")
+    if isinstance(lead, PartialSum):
+        return lead
+    dim = step.dim(step.argument(1, "dim", 0), len(step.output_shape))
+    return Sharded(lead.dim + (dim <= lead.dim), lead.pieces, lead.origin)
+
+
+@operation("repeat_interleave")
+def repeat_interleave(step: Step) -> Type:
+    """Every place of a dim repeated in place."""
+    kind = step.type(step.inputs[0])
+    if len(step.inputs) > 1 or step.argument(2, "dim") is None:
+        raise CantFollowError("its repeats")
+    count = len(step.shape(step.inputs[0]))
+    dim = step.dim(step.argument(2, "dim"), count)
+    if isinstance(kind, Sharded) and kind.dim == dim:
+        times = step.number(step.argument(1, "repeats"), None)
+        if any(step.number(step.argument(1, "repeats"), rank) != times for rank in range(step.ranks)):
+            raise CantFollowError("its repeats")
+        return Sharded(dim, tuple(scaled(pieces, times) for pieces in kind.pieces), kind.origin)
+    if isinstance(kind, Fill):
+        raise CantFollowError("a repeated part of a constant")
+    return kind
+
+
+@operation("embedding")
+def embedding(step: Step) -> Type:
+    """Rows of a weight: a slice of the vocabulary gives summands, a slice of every vector a shard."""
+    ids, weight = step.type(step.inputs[0]), step.type(step.inputs[1])
+    if not isinstance(ids, type(WHOLE)):
+        raise CantFollowError("ids that aren't whole")
+    if not isinstance(weight, Sharded):
+        return weight
+    if weight.dim == 0:
+        if not step.looks_up_shard:
+            raise step.mismatch(Kind.NEEDS_WHOLE, "ids are looked up in a part of the vocabulary", step.inputs[1])
+        return PartialSum(weight.origin)
+    return Sharded(len(step.output_shape) - 1, weight.pieces, weight.origin)
+
+
+@operation("gather", "index_select", "take_along_dim", "scatter", "index_add", "scatter_add")
+def gather(step: Step) -> Type:
+    """Places of a dim picked by whole indices, where the dim is whole."""
+    kind = step.type(step.inputs[0])
+    dim = step.dim(step.argument(1, "dim"), len(step.shape(step.inputs[0])))
+    if isinstance(kind, Sharded) and kind.dim == dim:
+        raise step.mismatch(Kind.NEEDS_WHOLE, f"it picks places of {step.shape(step.inputs[0])[dim]}, a rank has a part")
+    others = [step.type(value) for value in step.inputs[1:]]
+    if isinstance(kind, Sharded | Fill) or any(not isinstance(other, type(WHOLE)) for other in others):
+        raise CantFollowError("places picked of a part")
+    return kind
