@@ -156,7 +156,7 @@ def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
     span = scalar.inner(fault.start, max(fault.end, fault.start + len(written)))
     fix = None
     if meant is not None and scalar.start is not None:
-        fix = Fix(f"write `{meant}`", (Edit(span, meant),), safe=True)
+        help_, fix = "", Fix(help_, (Edit(span, meant),), safe=True)
     message = f"{shown(scalar.value)} is not a requirement" if scalar.value.strip() else "a requirement can't be empty"
     return codes.InvalidRequirement.code.found(
         message, span=span, label=f"expected {fault.wanted}", help=(help_,) if help_ else (), fix=fix

@@ -137,7 +137,7 @@ def _number(token: Leaf, scalar: Scalar) -> int:
                 f"`{token}` has leading zeros, and no layer is called so",
                 span=span,
                 key=scalar.value,
-                help=(f"write `{canonical}`",),
+                help=() if scalar.start is not None else (f"write `{canonical}`",),
                 fix=_fix(scalar, start, end, canonical),
             )
         )
@@ -153,7 +153,7 @@ def _range(tree: Branch, scalar: Scalar) -> tuple[int, int]:
                 f"the range `{first}-{last}` is reversed: it holds no layer",
                 span=scalar.inner(first.start, last.end),
                 key=scalar.value,
-                help=(f"write `{last}-{first}`",),
+                help=() if scalar.start is not None else (f"write `{last}-{first}`",),
                 fix=_fix(scalar, first.start, last.end, f"{last}-{first}"),
             )
         )
@@ -207,9 +207,11 @@ def _explain(fault: SyntaxFaultError, scalar: Scalar) -> Diagnostic:
         ),
         (otherwise, ()),
     )
+    # Of `**` the second star is the fault, and both are the token.
+    start = fault.start - 1 if before.endswith("*") and after.startswith("*") else fault.start
     return code.found(
         message,
-        span=scalar.inner(fault.start, fault.end),
+        span=scalar.inner(start, fault.end),
         label=f"expected {fault.wanted}",
         key=scalar.value,
         help=helps,

@@ -40,6 +40,11 @@ _CORE_SCHEMA: tuple[tuple[ScalarKind, re.Pattern[str]], ...] = (
     ("integer", re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")),
     ("float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")),
 )
+# White space behind an indicator, in front of a comment, or alone on its line.
+_INNER_TAB = re.compile(r"(?<=[:?-])[\t ]+|[\t ]+(?=#)|^[\t ]+$", re.MULTILINE)
+_COLON = re.compile(r"\s*:")
+_ANCHOR = re.compile(r"&\S+\s*")
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,16 @@ class _StopError(Exception):
 
 def compose(source: SourceText) -> tuple[Node | None, list[Diagnostic]]:
     """The only document of `source`, and what is wrong with it. None when it is empty or can't be read."""
-    composer = _Composer(source)
+    root, found = _compose(source, source.text)
+    if root is None and "\t" in source.text:
+        # YAML allows tabs between tokens, ruamel.yaml doesn't; only those that indent are errors.
+        return _compose(source, _INNER_TAB.sub(lambda tabs: " " * len(tabs[0]), source.text))
+    return root, found
+
+
+def _compose(source: SourceText, text: str) -> tuple[Node | None, list[Diagnostic]]:
+    """`compose` for `text`, the same as that of `source` but for kinds of white space."""
+    composer = _Composer(source, text)
     try:
         return composer.document(), composer.diagnostics
     except _StopError as stop:
@@ -103,15 +117,16 @@ def compose(source: SourceText) -> tuple[Node | None, list[Diagnostic]]:
 
 
 class _Composer:
-    def __init__(self, source: SourceText) -> None:
+    def __init__(self, source: SourceText, text: str) -> None:
         self.source = source
+        self.text = text
         self.diagnostics: list[Diagnostic] = []
         self.anchors: dict[str, Scalar | None] = {}
         self.count = 0
         self.events: Iterator[Any] = iter(())
 
     def document(self) -> Node | None:
-        self.events = iter(YAML(typ="safe", pure=True).parse(self.source.text))
+        self.events = iter(YAML(typ="safe", pure=True).parse(self.text))
         next(self.events)  # the start of the stream
         start = next(self.events)
         if not isinstance(start, DocumentStartEvent):
@@ -205,20 +220,34 @@ class _Composer:
         )
 
     def _scalar(self, event: Any) -> Scalar:
-        first, last = event.start_mark.index, event.end_mark.index
-        kind: ScalarKind = "string"
-        if event.style is None:
-            first = last - len(event.value) if event.anchor is not None else first
-            kind = next((kind for kind, pattern in _CORE_SCHEMA if pattern.fullmatch(event.value)), "string")
+        text, first, last = self.source.text, event.start_mark.index, event.end_mark.index
+        if event.anchor is not None and (anchor := _ANCHOR.match(text, first)):
+            first = anchor.end()
+        value = self._joined(event)
         inner = first + 1 if event.style in ("'", '"') else first
-        verbatim = self.source.text.startswith(event.value, inner) and last - first == len(event.value) + 2 * (
-            inner - first
+        verbatim = text.startswith(value, inner) and last - inner == len(value) + (inner - first)
+        scalar = Scalar(
+            value,
+            _kind(value) if event.style is None else "string",
+            self.source,
+            self.source.span(first, last),
+            inner if verbatim else None,
+            is_block=event.style in ("|", ">"),
         )
-        span, start = self.source.span(first, last), inner if verbatim else None
-        scalar = Scalar(event.value, kind, self.source, span, start, is_block=event.style in ("|", ">"))
         if event.anchor is not None:
             self.anchors[event.anchor] = scalar
         return scalar
+
+    def _joined(self, event: Any) -> str:
+        """The scalar's text; JSON escapes a character beyond 16 bits as two halves, which belong together."""
+        value = str(event.value)
+        if not _HALVES.search(value):
+            return value
+        try:
+            return value.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            found = codes.NotYaml.code.found("half of a surrogate pair is no character", span=self._span(event))
+            raise _StopError(found) from None
 
     def _sequence(self, start: Any, depth: int) -> Sequence:
         items = []
@@ -248,7 +277,8 @@ class _Composer:
         node = self._node(event, depth)
         if isinstance(node, Scalar) and not node.value and event.start_mark.index == event.end_mark.index:
             # ruamel.yaml puts an absent value where the next token begins.
-            after = self.source.text.find(":", key.end_mark.index) + 1
+            colon = _COLON.match(self.source.text, key.end_mark.index)
+            after = colon.end() if colon else key.end_mark.index
             return replace(node, span=self.source.span(after, after), start=None)
         return node
 
@@ -264,6 +294,10 @@ class _Composer:
                 event, "YAML 1.2 has no merge keys", "put the shared rules into a file and name it under `extends`"
             )
         return key
+
+
+def _kind(plain: str) -> ScalarKind:
+    return next((kind for kind, pattern in _CORE_SCHEMA if pattern.fullmatch(plain)), "string")
 
 
 def _duplicate(first: Scalar, second: Scalar) -> Diagnostic:

@@ -199,17 +199,17 @@ def replacement(text: str, span: Span, *, safe: bool = False) -> Fix:
 
 def _unknown_field(key: Scalar) -> Diagnostic:
     near = difflib.get_close_matches(key.value.lower(), FIELDS, 1, cutoff=ALIKE)
+    help_: tuple[str, ...] = ()
     if key.value in ELSEWHERE:
         near, help_ = [], (ELSEWHERE[key.value],)
-    elif near:
-        help_ = (f"did you mean `{near[0]}`?",)
-    elif "." in key.value:
+    elif not near and "." in key.value:
         help_ = ("rules stand under `tp_plan`, `ep_plan` or `fsdp_plan`",)
-    else:
+    elif not near:
         help_ = (f"fields are {', '.join(f'`{field}`' for field in FIELDS)}",)
     return codes.UnknownField.code.found(
         f"a plan has no field {shown(key.value)}",
         span=key.inner(),
+        label=f"did you mean `{near[0]}`?" if near else "",
         help=help_,
         fix=replacement(near[0], key.inner()) if near and key.start is not None else None,
     )

@@ -40,6 +40,8 @@ _IN_WORDS = (
         "indent it like its neighbours; put quotes around a key or value that starts with `[`, `{` or a quote",
     ),
     (_NO_COLON, "a `:` is missing after the key", "write `key: value`, with a space after the `:`"),
+    ("content, but found ','", "there is nothing in front of this `,`", "remove it"),
+    ("expected the node content", "a value is missing here", "write it, or remove what asks for it"),
     (
         "expected '<document start>'",
         "this line doesn't continue what stands above it",

@@ -64,7 +64,7 @@ LOOP["tp_plan"] = LOOP
         ({"tp_sise": 2}, "PL008"),
         ({"tp_plan": {"a\nb": "colwise"}}, "PL021"),
         ({"tp_plan": {"a": None}}, "PL009"),
-        ({"tp_plan": {"a": "x\ud800"}}, "PL031"),
+        ({"tp_plan": {"a": "x\ud800"}}, "PL001"),
         (LOOP, "PL005"),
     ],
 )

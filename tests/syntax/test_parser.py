@@ -167,6 +167,15 @@ def test_an_alias_of_a_value_is_that_value_and_stands_where_it_is_used() -> None
     assert plan.tp_plan.rules[1].style.span == Span("plan.yaml", 3, 6, 3, 8)
 
 
+def test_escapes_of_json_are_joined() -> None:
+    assert read('{"model": "a\\/\\ud83d\\ude00"}').model == Spanned("a/😀", Span("plan.yaml", 1, 11, 1, 28))
+
+
+@pytest.mark.parametrize("text", ["tp_size:\t2\n", "tp_size: 2\t# two\n", "tp_size: 2\n\t\n", '{\n\t"tp_size":\t2\n}'])
+def test_tabs_that_indent_nothing_are_spaces(text: str) -> None:
+    assert read(text).sizes["tp_size"].value == 2
+
+
 def test_bad_rules_leave_the_others() -> None:
     plan, found = parse_text(
         "tp_plan:\n  a..b: colwise\n  c: colwise\n  d: x(\nep_size: two\ntp_size: 2\n", "plan.yaml"
