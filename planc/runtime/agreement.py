@@ -22,6 +22,8 @@ from planc.runtime.errors import LOST_RANK, RunError
 STOP = "planc/stop"
 # How long a rank waits for the others to appear; they may still be importing torch from a slow disk.
 JOIN_SECONDS = 300.0
+# How long ranks that differ wait for the others, so that the message can tell of all of them.
+SETTLE_SECONDS = 2.0
 # How often a waiting rank looks again.
 LOOK_SECONDS = 0.05
 
@@ -55,16 +57,19 @@ def agree(store: Store, own: Claim, seconds: float = JOIN_SECONDS) -> dict[int, 
     """
     publish(store, own)
     claims = {own.rank: own}
-    deadline = monotonic() + seconds
+    deadline, differing = monotonic() + seconds, 0.0
     while True:
         raise_if_stopped(store)
         for rank in range(own.world_size):
             if rank not in claims and store.check([f"planc/claim/{rank}"]):
                 claims[rank] = Claim(**json.loads(store.get(f"planc/claim/{rank}")))
-        if (message := disagreement(claims)) is not None:
-            raise stop(store, message)
-        if len(claims) == own.world_size:
+        message = disagreement(claims)
+        if message is None and len(claims) == own.world_size:
             return claims
+        if message is not None:
+            differing = differing or monotonic()
+            if len(claims) == own.world_size or monotonic() > differing + SETTLE_SECONDS:
+                raise stop(store, message)
         if monotonic() > deadline:
             absent = ", ".join(str(rank) for rank in range(own.world_size) if rank not in claims)
             raise stop(store, f"rank {absent} did not appear within {seconds:.0f} s", LOST_RANK)
@@ -113,10 +118,10 @@ def _stopped(told: bytes) -> Stopped:
     return Stopped(content["message"], int(content["status"]))
 
 
-def wait_until_seen(store: Store, claims: Mapping[int, Claim], own: int, seconds: float = 3.0) -> None:
+def wait_until_seen(store: Store, own: int, world_size: int, seconds: float = 3.0) -> None:
     """Wait until the other ranks have read why everyone stops, lest a launcher kills them before they could say it."""
     store.set(f"planc/seen/{own}", "1")
-    keys = [f"planc/seen/{rank}" for rank in claims]
+    keys = [f"planc/seen/{rank}" for rank in range(world_size)]
     deadline = monotonic() + seconds
     while monotonic() < deadline and not store.check(keys):
         sleep(LOOK_SECONDS)

@@ -28,8 +28,10 @@ from planc.runtime.watchdog import Watchdog, host_identity
 # Loading a large model takes tens of minutes with ranks far apart; as in transformers 5.24.0.
 COLLECTIVE_TIMEOUT = timedelta(hours=2)
 CONNECT_TIMEOUT = timedelta(seconds=60)
-# How long a rank that hosts the store stays, so that the others notice that it left in order.
-LEAVE_SECONDS = 1.0
+# How long a rank that hosts the store stays for the others to be done.
+LEAVE_SECONDS = 300.0
+# How long a rank whose collective failed waits for a watchdog to name the rank that was lost.
+VERDICT_SECONDS = 2.0
 # Set by planc's own launcher, which says why a run was stopped once for all ranks.
 LAUNCHER_TELLS = "PLANC_LAUNCHER_TELLS"
 # The variables that a launcher sets.
@@ -125,9 +127,12 @@ class Session:
             raise stop(self.store, "one run can't apply two programs: start the script once for each")
         claim = Claim(self.place.rank, self.place.world_size, program, manifest, host_identity(), os.getpid())
         self._own = claim
-        self.claims = agree(self.store, claim, seconds)
+        try:
+            self.claims = agree(self.store, claim, seconds)
+        except DistError:
+            raise RunError("the launcher's store is gone: the launcher, or rank 0, ended", LOST_RANK) from None
         quiet = LAUNCHER_TELLS in os.environ
-        self._watchdog = Watchdog(connect(self.place, hosts=False), claim, self.claims, quiet)
+        self._watchdog = Watchdog(connect(self.place, hosts=False), claim, self.claims, self.place.hosts_store, quiet)
         atexit.register(self.close)
 
     def meshes(self, layout: Layout) -> Meshes:
@@ -149,18 +154,30 @@ class Session:
 
     def fail(self, error: BaseException) -> Stopped:
         """Tell the other ranks why everyone stops, and wait until they know. Returns what all of them are told."""
-        if isinstance(error, Stopped):
-            stopped = error
-        else:
-            status = error.status if isinstance(error, RunError) else LOST_RANK
-            told = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-            stopped = stop(self.store, f"rank {self.place.rank}: {told}", status)
+        try:
+            stopped = error if isinstance(error, Stopped) else self._tell(error)
+        except (DistError, RuntimeError):  # nobody to tell any more
+            return Stopped(str(error), getattr(error, "status", LOST_RANK))
+        self._stop_watching()
         with suppress(DistError, RuntimeError):
-            wait_until_seen(self.store, self.claims, self.place.rank)
+            wait_until_seen(self.store, self.place.rank, self.place.world_size)
+        return stopped
+
+    def _tell(self, error: BaseException) -> Stopped:
+        if isinstance(error, RunError):
+            self._stop_watching()
+            return stop(self.store, f"rank {self.place.rank}: {error}", error.status)
+        # A collective fails at once where a rank is lost: the watchdog finds out which, and ends this process.
+        deadline = monotonic() + VERDICT_SECONDS
+        while self._watchdog is not None and monotonic() < deadline:
+            sleep(0.05)
+        self._stop_watching()
+        return stop(self.store, f"rank {self.place.rank}: {type(error).__name__}: {error}", LOST_RANK)
+
+    def _stop_watching(self) -> None:
         if self._watchdog is not None:
             self._watchdog.close()
             self._watchdog = None
-        return stopped
 
     def close(self) -> None:
         """Leave in order: the others won't take this rank for lost."""
@@ -170,8 +187,7 @@ class Session:
             self.store.set(f"planc/done/{self.place.rank}", "1")
             if self.place.hosts_store:
                 self._wait_for_others()
-        self._watchdog.close()
-        self._watchdog = None
+        self._stop_watching()
         if dist.is_initialized():
             dist.destroy_process_group()
         Session.current = None
@@ -193,7 +209,7 @@ def stop_on_uncaught_errors() -> None:
             usual(kind, error, traceback)
             return
         stopped = session.fail(error)
-        if not isinstance(error, RunError):
+        if not isinstance(error, RunError) and str(error) in str(stopped):
             usual(kind, error, traceback)
         if LAUNCHER_TELLS not in os.environ:
             sys.stderr.write(f"planc: {stopped}\n")

@@ -11,12 +11,14 @@ from time import monotonic
 from torch.distributed import DistError
 from torch.distributed.distributed_c10d import Store
 
-from planc.runtime.agreement import Claim, Stopped, raise_if_stopped, stop
+from planc.runtime.agreement import Claim, Stopped, raise_if_stopped, stop, wait_until_seen
 from planc.runtime.errors import LOST_RANK
 
 POLL_SECONDS = 0.2
 # A neighbour on another machine that gave no sign of life for this long is gone. Long, since a thread can starve.
 SILENT_SECONDS = 60.0
+# How long a rank that hosts the store stays for the others to read why everyone stops.
+SEEN_SECONDS = 5.0
 # A process that is gone may just have said that it is done: look once more before calling it lost.
 SETTLE_SECONDS = 0.5
 
@@ -46,8 +48,10 @@ class Watchdog:
     The store is a connection of its own: the main thread may be waiting on the other.
     """
 
-    def __init__(self, store: Store, own: Claim, claims: Mapping[int, Claim], quiet: bool = False) -> None:
-        self._store, self._own, self._quiet = store, own, quiet
+    def __init__(
+        self, store: Store, own: Claim, claims: Mapping[int, Claim], hosts_store: bool = False, quiet: bool = False
+    ) -> None:
+        self._store, self._own, self._hosts_store, self._quiet = store, own, hosts_store, quiet
         self._local = {rank: c.pid for rank, c in claims.items() if c.host == own.host and rank != own.rank}
         following = claims[(own.rank + 1) % len(claims)]
         self._next = following.rank if following.host != own.host else None
@@ -111,7 +115,9 @@ class Watchdog:
         if self._closed.is_set():
             return
         with suppress(DistError, RuntimeError, OSError):  # the store may be what was lost
-            self._store.set(f"planc/seen/{self._own.rank}", "1")
+            # The store must outlive the last rank that reads from it.
+            seconds = SEEN_SECONDS if self._hosts_store else 0.0
+            wait_until_seen(self._store, self._own.rank, self._own.world_size, seconds)
         if not self._quiet:
             sys.stderr.write(f"planc: {stopped}\n")
         sys.stderr.flush()

@@ -8,10 +8,13 @@ import io
 import multiprocessing
 import os
 import socket
+import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -23,12 +26,13 @@ CONTEXT.set_forkserver_preload(["torch", "torch.distributed.tensor", "transforme
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one rank: what it returned, or the traceback it ended with, and its exit status."""
+    """What became of one rank: what it returned, or the traceback it ended with, its exit status and its stderr."""
 
     rank: int
     result: Any = None
     failure: str | None = None
     status: int | None = None
+    stderr: str = ""
 
 
 class RanksFailed(AssertionError):  # noqa: N818
@@ -50,7 +54,7 @@ def run_ranks(count: int, function: Callable[..., Any], *args: Any, timeout: flo
     outcomes = start_ranks(count, function, *args, timeout=timeout)
     failed = [o for o in outcomes if o.failure is not None]
     if failed:
-        raise RanksFailed("\n".join(f"rank {o.rank} (status {o.status}):\n{o.failure}" for o in failed))
+        raise RanksFailed("\n".join(f"rank {o.rank} (status {o.status}):\n{o.failure}\n{o.stderr}" for o in failed))
     return [o.result for o in outcomes]
 
 
@@ -68,21 +72,23 @@ def start_ranks(
     """
     port = free_port()
     ranks: dict[int, tuple[Any, Connection]] = {}
-    for rank in range(count):
-        ours, theirs = CONTEXT.Pipe(duplex=False)
-        variables = {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
-            **((environment or {}).get(rank, {})),
-        }  # fmt: skip
-        process = CONTEXT.Process(target=_rank_main, args=(theirs, variables, init, function, args), daemon=True)
-        process.start()
-        theirs.close()
-        ranks[rank] = (process, ours)
-    return _collect(ranks, monotonic() + timeout)
+    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+        for rank in range(count):
+            ours, theirs = CONTEXT.Pipe(duplex=False)
+            variables = {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+                **((environment or {}).get(rank, {})),
+            }  # fmt: skip
+            arguments = (theirs, variables, Path(folder, str(rank)), init, function, args)
+            process = CONTEXT.Process(target=_rank_main, args=arguments, daemon=True)
+            process.start()
+            theirs.close()
+            ranks[rank] = (process, ours)
+        return _collect(ranks, monotonic() + timeout, Path(folder))
 
 
-def _collect(ranks: dict[int, tuple[Any, Connection]], deadline: float) -> list[Outcome]:
+def _collect(ranks: dict[int, tuple[Any, Connection]], deadline: float, folder: Path) -> list[Outcome]:
     found: dict[int, tuple[Any, str | None]] = {}
     while len(found) < len(ranks) and (left := deadline - monotonic()) > 0:
         pending = {ours: rank for rank, (_, ours) in ranks.items() if rank not in found}
@@ -93,7 +99,8 @@ def _collect(ranks: dict[int, tuple[Any, Connection]], deadline: float) -> list[
             process.kill()
             found[rank] = (None, "it was not done in time")
         process.join()
-    return [Outcome(rank, *found[rank], status=ranks[rank][0].exitcode) for rank in sorted(ranks)]
+    told = {rank: (folder / str(rank)).read_text() if (folder / str(rank)).exists() else "" for rank in ranks}
+    return [Outcome(rank, *found[rank], ranks[rank][0].exitcode, told[rank]) for rank in sorted(ranks)]
 
 
 def _receive(connection: Connection) -> tuple[Any, str | None]:
@@ -107,9 +114,16 @@ def _receive(connection: Connection) -> tuple[Any, str | None]:
 
 
 def _rank_main(
-    connection: Connection, variables: Mapping[str, str], init: bool, function: Callable[..., Any], args: Any
+    connection: Connection,
+    variables: Mapping[str, str],
+    stderr: Path,
+    init: bool,
+    function: Callable[..., Any],
+    args: Any,
 ) -> None:
     os.environ.update(variables)
+    with stderr.open("w") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
     torch.set_num_threads(1)
     try:
         if init:
