@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from planc.api import Analysis, Settings, analyse
+from planc.api import Analysis, Given, Settings, analyse
 from planc.cli.command_line import CommandLine
 
 Command = Callable[..., Any]
@@ -36,8 +36,12 @@ class Inputs:
 
     def analyse(self, plan: str | None) -> Analysis:
         """Parse, resolve and, where the settings ask for it, check one of the plans."""
-        given = self.command_line.given(self.model, self.sizes, {"ep_implementation": self.ep_implementation})
-        return analyse(plan, given, self.settings)
+        return analyse(plan, self.given, self.settings)
+
+    @property
+    def given(self) -> Given:
+        """What the command line says, with its places there."""
+        return self.command_line.given(self.model, self.sizes, {"ep_implementation": self.ep_implementation})
 
     @property
     def plan(self) -> str | None:
@@ -47,7 +51,7 @@ class Inputs:
         return self.plans[0] if self.plans else None
 
 
-def inputs(function: Command) -> Command:
+def inputs(function: Command, words_needed: bool = True) -> Command:
     """`[MODEL] [PLAN]…`, the sizes, and how to read the model; the function gets them as one `Inputs`."""
 
     @click.argument("words", nargs=-1, metavar="[MODEL] [PLAN]...")
@@ -72,6 +76,8 @@ def inputs(function: Command) -> Command:
         sizes = {name: rest.pop(name) for name in SIZES}
         for module in styles_module:
             import_styles(module)
+        if words_needed and not words:
+            raise click.UsageError("name a MODEL, or a PLAN that names one")
         model, plans = split(words)
         settings = Settings(world_size, target, cache=not no_cache, trust_remote_code=trust_remote_code)
         command_line = click.get_current_context().obj
@@ -89,9 +95,7 @@ def _size_options(function: Command) -> Command:
 
 def split(words: Sequence[str]) -> tuple[str | None, tuple[str, ...]]:
     """MODEL and the PLANs. The first word is the MODEL unless it looks like a plan; then each plan names its own."""
-    if not words:
-        raise click.UsageError("name a MODEL, or a PLAN that names one")
-    if looks_like_plan(words[0]):
+    if not words or looks_like_plan(words[0]):
         return None, tuple(words)
     return words[0], tuple(words[1:])
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 
 import click
 
@@ -20,7 +20,7 @@ class Commands(click.Group):
     """One command a module of `planc.cli.commands`, called as the module is; imported when it is called or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(module.name for module in iter_modules(commands.__path__))
+        return sorted(f.stem for path in commands.__path__ for f in Path(path).glob("[!_]*.py"))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):

@@ -217,3 +217,69 @@ def test_diff_of_programs(planc: Planc, folder: Path) -> None:
     (folder / "damaged.json").write_text(damaged)
     assert planc("diff", "2.json", "damaged.json").status == 2
     assert planc("diff", "2.json").status == 2
+
+
+def test_explain_a_key(planc: Planc, folder: Path) -> None:
+    (folder / "plan.yaml").write_text(
+        "tp_size: 2\nep_size: 2\ntp_plan:\n  model.layers.[0-2].self_attn.q_norm: replicate\n"
+    )
+    q_norm = planc("explain", "model.layers.*.self_attn.q_norm", MODEL, "plan.yaml")
+    assert q_norm.status == 0
+    assert "3 targets: model.layers.0.self_attn.q_norm … model.layers.2.self_attn.q_norm\n" in q_norm.out
+    assert "  tp: replicate, from `model.layers.[0-2].self_attn.q_norm: replicate` (plan.yaml:4)\n" in q_norm.out
+    assert "    hides `model.layers.*.self_attn.q_norm: replicated_with_grad_allreduce`" in q_norm.out
+    assert "45 targets: model.layers.3.self_attn.q_norm" in q_norm.out
+    experts = planc("explain", "model.layers.7.mlp.experts", MODEL, "plan.yaml").out
+    assert "tp: nothing; `model.layers.*.mlp.experts: moe_tp_experts` (<" in experts
+    assert "displaced by `model.layers.*.mlp.experts: ep_dispatch_experts`" in experts
+    weight = planc("explain", "model.layers.7.self_attn.q_proj.weight", MODEL, "plan.yaml").out
+    assert "tp: colwise, as its module, from `model.layers.*.self_attn.q_proj: colwise`" in weight
+    assert "fsdp: nothing" in weight
+
+
+@pytest.mark.parametrize("key", ["model.layers.*.q_prj", "model..x", "[", ""])
+def test_explain_a_key_that_names_nothing(key: str, planc: Planc) -> None:
+    result = planc("explain", key, MODEL, "--tp-size", "2")
+    assert (result.status, result.out) == (2, "")
+    assert "name a model too" in planc("explain", "model.layers.*.q_proj").err
+
+
+PICTURE = """\
+4 ranks: fsdp_size=2, tp_size=2
+
+rank        0        1        2        3
+batch      [======B0=======] [======B1=======]
+tp          0        1        0        1
+fsdp       [=======0=======] [=======1=======]
+ep_size=4   E0-31    E32-63   E64-95   E96-127
+"""
+
+
+def test_show(planc: Planc, folder: Path) -> None:
+    result = planc("show", MODEL, "--tp-size", "2", "--fsdp-size", "2", "--ep-size", "4")
+    assert (result.status, result.out[: len(PICTURE)]) == (0, PICTURE)
+    alone = planc("show", "--tp-size", "2", "--fsdp-size", "2", "--ep-size", "4")
+    assert alone.status == 0
+    assert alone.out.startswith("4 ranks: fsdp_size=2, tp_size=2\n")
+    (folder / "plan.yaml").write_text(f"model: {MODEL}\ntp_size: 2\nfsdp_size: 2\nep_size: 4\n")
+    assert planc("show", "plan.yaml").out == result.out
+    document = json.loads(planc("show", "plan.yaml", "--output-format", "json").out)
+    assert document["layout"]["ep_size"] == 4
+    assert planc("show", "plan.yaml", "--output-format", "svg").out.startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["--tp-size", "2", "--ep-size", "3"], 2),
+        (["--tp-size", "0"], 2),
+        (["--tp-size", "1000000000"], 2),
+        ([MODEL, "--fsdp-size", "3", "--ep-size", "3"], 1),
+        ([MODEL, "--tp-size", "0"], 1),
+        ([MODEL, "--tp-size", "1000000000"], 2),
+        (["./nowhere", "--tp-size", "2"], 2),
+        (["--gpus-per-node", "0"], 2),
+    ],
+)
+def test_show_refuses_illegal_sizes(words: list[str], status: int, planc: Planc, folder: Path) -> None:
+    assert planc("show", *words).status == status

@@ -36,11 +36,10 @@ def span(file: str, token: str) -> Span:
 @pytest.fixture(autouse=True)
 def codes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests don't depend on which rules have been imported."""
-    monkeypatch.setitem(
-        CODES,
-        "PL301",
-        Code("PL301", "kv-heads-not-divisible", Severity.ERROR, "A KV head would be cut.\n\nUse a *smaller* tp_size."),
-    )
+    for code in list(CODES):
+        monkeypatch.delitem(CODES, code)
+    documentation = "A KV head would be cut.\n\nUse a *smaller* tp_size."
+    monkeypatch.setitem(CODES, "PL301", Code("PL301", "kv-heads-not-divisible", Severity.ERROR, documentation))
 
 
 @pytest.fixture

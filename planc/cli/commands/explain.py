@@ -1,28 +1,50 @@
 """`planc explain`."""
 
 import sys
+from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 
 import click
 
-from planc.cli.output import write
+from planc.cli.inputs import Inputs, inputs
+from planc.cli.output import print_reports, write
 from planc.cli.rules import all_codes
+from planc.cli.status import OK, exit_status
 from planc.diagnostics.codes import Code
 from planc.diagnostics.render.screen import Screen
 
 
 @click.command()
-@click.argument("code", required=False)
+@click.argument("what", required=False, metavar="CODE|KEY")
+@partial(inputs, words_needed=False)
 @click.option("--all", "everything", is_flag=True, help="List every code.")
-def command(code: str | None, everything: bool) -> int:
-    """Print the documentation of a code, such as PL301, or of its name."""
+def command(given: Inputs, what: str | None, everything: bool) -> int:
+    """Print the documentation of a code (PL301, kv-heads-not-divisible), or what becomes of a key.
+
+    With KEY and a MODEL or PLAN: which modules and parameters the key names, what each gets, from which rule, and which
+    rules that one hides.
+    """
     if everything:
         write("".join(f"{c.code}  {c.severity:<8} {c.name:<34} {_first(c)}\n" for c in all_codes().values()))
-        return 0
-    if code is None:
+        return OK
+    if what is None:
         raise click.UsageError("name a CODE, or list them all with --all")
-    write(_page(_find(code)))
-    return 0
+    if given.model is None and not given.plans:
+        write(_page(_find(what)))
+        return OK
+    return _explain_key(what, given)
+
+
+def _explain_key(key: str, given: Inputs) -> int:
+    from planc.cli.keys import explain_key
+
+    analysis = replace(given, settings=replace(given.settings, rules=False)).analyse(given.plan)
+    if analysis.context is None:
+        print_reports([analysis.report], "text")
+        return exit_status([analysis.report])
+    write(explain_key(key, analysis.context))
+    return OK
 
 
 def _find(word: str) -> Code:
@@ -32,6 +54,8 @@ def _find(word: str) -> Code:
     if found is None:
         near = get_close_matches(word.upper(), codes, 1) or get_close_matches(word.lower(), by_name, 1)
         hint = f"; the nearest is `{near[0]}`" if near else ""
+        if "." in word:
+            hint = f"; if it is a key, name a model too: `planc explain {word} MODEL`"
         raise click.UsageError(f"no code `{word}`{hint}; `planc explain --all` lists them")
     return found
 

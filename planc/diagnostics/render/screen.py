@@ -1,7 +1,6 @@
 """Where text goes: how wide it is, whether it has colours, and which characters it can show."""
 
 import os
-import shutil
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Screen:
         terminal = stream.isatty()
         wanted = bool(environ.get("FORCE_COLOR")) or (terminal and environ.get("TERM") != "dumb")
         return cls(
-            width=shutil.get_terminal_size().columns if terminal else None,
+            width=_terminal_width() if terminal else None,
             colour=wanted and not environ.get("NO_COLOR"),
             encoding=getattr(stream, "encoding", None) or "utf-8",
         )
@@ -70,6 +69,12 @@ class Screen:
     @property
     def ellipsis(self) -> str:
         return "…" if self.glyph("…") == "…" else "..."
+
+
+def _terminal_width() -> int:
+    from shutil import get_terminal_size  # pulls in the compression libraries
+
+    return get_terminal_size().columns
 
 
 def _turns_text(character: str) -> bool:
