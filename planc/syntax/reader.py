@@ -187,9 +187,7 @@ def described(node: Node) -> str:
         return "a list" if node.items else "an empty list"
     if node.kind == "null":
         return "nothing"
-    kind = {"string": "the text", "integer": "the number", "float": "the number", "boolean": "the truth value"}[
-        node.kind
-    ]
+    kind = {"string": "the text", "boolean": "the truth value"}.get(node.kind, "the number")
     return f"{kind} {shown(node.value)}"
 
 
