@@ -11,8 +11,9 @@ from planc.model.errors import ModelError
 if TYPE_CHECKING:
     from planc.model.manifest import ModuleEntry
 
-# The largest released model types have some 60,000 modules (every expert a module of its own).
-MOST_MODULES = 1_000_000
+# The largest released models have some 60,000 modules (every expert a module of its own). More is a mistake or malice.
+MOST_MODULES = 200_000
+MOST_PARAMETERS = 1_000_000
 
 
 def expand(entries: Sequence[ModuleEntry]) -> Iterator[tuple[str, ModuleEntry]]:
@@ -20,15 +21,20 @@ def expand(entries: Sequence[ModuleEntry]) -> Iterator[tuple[str, ModuleEntry]]:
 
     Siblings are ordered by `children` of their parent's entry, where it has them; else numbers ascend, and names
     follow the order of the entries. Raises ModelError where entries overlap, numbers don't fit the name, or there are
-    more than a million modules.
+    too many of them.
     """
     by_name: dict[str, ModuleEntry] = {}
-    total = 0
+    modules = parameters = 0
     for entry in entries:
         products = _products(entry)
-        total += sum(map(ranges.count, products)) if products else 1
-        if total > MOST_MODULES:
-            raise ModelError(f"the manifest lists more than {MOST_MODULES:,} modules (at `{entry.name}`)")
+        count = sum(map(ranges.count, products)) if products else 1
+        modules += count
+        parameters += count * len(entry.parameters)
+        if modules > MOST_MODULES or parameters > MOST_PARAMETERS:
+            raise ModelError(
+                f"with `{entry.name}` the manifest lists {modules:,} modules and {parameters:,} parameters; "
+                f"at most {MOST_MODULES:,} and {MOST_PARAMETERS:,} are read"
+            )
         for name in _names(entry, products):
             if name in by_name:
                 raise ModelError(f"the manifest lists the module `{name}` twice")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import networkx
 
 Size = Annotated[int, Field(ge=0)]
-# What may differ between manifests of one and the same model: what it was called, and what only checks read.
-_VOLATILE = {"name", "versions", "config", "flows"}
+ModuleName = Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$")]
+ParameterName = Annotated[str, Field(pattern=r"^[^.]+$")]
 # The manifest of the largest released model is a few dozen kilobytes.
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -95,7 +95,7 @@ class Quantization(_File):
 class ParameterEntry(_File):
     """A parameter by its name in its module; `shape` is global, `dtype` as torch prints it without `torch.`."""
 
-    name: str
+    name: ParameterName
     shape: tuple[Size, ...]
     dtype: str
     packing: Packing | None = None
@@ -111,7 +111,7 @@ class ModuleEntry(_File):
     and ascending numbers.
     """
 
-    name: str
+    name: ModuleName
     at: tuple[str, ...] = ()
     class_name: str
     sizes: dict[str, int] = {}
@@ -189,8 +189,17 @@ class Manifest:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 (hex) over everything that a program depends on: not over names, versions, config and flows."""
-        return hashlib.sha256(_canonical(self.file.model_dump(mode="json", exclude=_VOLATILE))).hexdigest()
+        """SHA-256 (hex) over what a program depends on: every module's name, class and parameters, and the ties.
+
+        Not over the model's name, its config, versions, plans, or facts that only checks read: a live model on any
+        device has the hash of the config it was built from.
+        """
+        modules = [
+            [name, module.entry.class_name, [[p.name, p.shape, p.dtype] for p in module.entry.parameters]]
+            for name, module in self.modules.items()
+        ]
+        structure = {"format_version": self.file.format_version, "modules": modules, "ties": self.file.ties}
+        return hashlib.sha256(_canonical(structure)).hexdigest()
 
     def graph(self) -> networkx.DiGraph[str]:
         """Modules and parameters as a graph.
@@ -246,9 +255,10 @@ class Manifest:
         return manifest
 
     def _verify(self) -> None:
-        """Expand, and look up what ties name."""
+        """Expand all names, and look up those of ties."""
+        known = self.parameters
         for name in (name for tie in self.file.ties for name in tie):
-            if name not in self.parameters:
+            if name not in known:
                 raise ModelError(f"a tie names the parameter `{name}`, which no module has")
 
 

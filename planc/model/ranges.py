@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from math import prod
 
-_ITEM = re.compile(r"\d{1,9}(-\d{1,9})?(;\d{1,9}(-\d{1,9})?)*")
+_ITEM = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?(;[0-9]{1,9}(-[0-9]{1,9})?)*")
 
 Ranges = tuple[range, ...]
 

@@ -14,6 +14,7 @@ from planc.model.errors import ModelError
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 _MOST_BYTES = 64 * 1024 * 1024
+_MOST_LEVELS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,18 @@ def _parse(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelError(f"`{path}` is not JSON: {reason}") from None
     if not isinstance(fields, dict):
         raise ModelError(f"`{path}` holds a JSON {type(fields).__name__}, not the object of a config or a manifest")
+    if _deeper_than(fields, _MOST_LEVELS):
+        raise ModelError(f"`{path}` is nested more than {_MOST_LEVELS} levels deep: neither a config nor a manifest")
     return fields
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels):
+        layer = [
+            item for v in layer if isinstance(v, dict | list) for item in (v.values() if isinstance(v, dict) else v)
+        ]
+    return bool(layer)
 
 
 def _existing(model: str) -> Path | None:
@@ -126,13 +138,14 @@ def _existing(model: str) -> Path | None:
         path = Path(model).expanduser()
         if path.is_file() or (path / "config.json").is_file():
             return path
-        spelled_as_path = model.startswith((".", "/", "~")) or model.endswith(("/", ".json"))
-        if path.is_dir() and spelled_as_path:
-            raise ModelError(f"the folder `{model}` has no `config.json`")
+        is_folder, exists = path.is_dir(), path.exists()
     except (OSError, ValueError, RuntimeError):  # a name too long, a NUL byte, no home folder
         return None
-    if spelled_as_path and not path.exists():
-        raise ModelError(f"there is no file or folder `{model}`")
+    if model.startswith((".", "/", "~")) or model.endswith(("/", ".json")):
+        if is_folder:
+            raise ModelError(f"the folder `{model}` has no `config.json`")
+        if not exists:
+            raise ModelError(f"there is no file or folder `{model}`")
     return None
 
 

@@ -8,7 +8,7 @@ from planc.model import bundled
 from planc.model.cache import Cache
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
-from planc.model.source import ConfigSource, ManifestSource, NamedSource, Source, find_source
+from planc.model.source import ConfigSource, ManifestSource, NamedSource, Source, cached_config, find_source
 
 
 def load_manifest(
@@ -25,7 +25,9 @@ def load_manifest(
     only with `trust_remote_code`. Raises ModelError.
     """
     source = find_source(model, config)
-    manifest = _without_building(source, Cache() if cache else None) or _build(source, cache, trust_remote_code)
+    # What foreign code makes of a config isn't decided by the config alone.
+    kept = Cache() if cache and not trust_remote_code else None
+    manifest = _without_building(source, kept) or _build(source, kept, trust_remote_code)
     return manifest.renamed(source.name)
 
 
@@ -35,14 +37,14 @@ def _without_building(source: Source, cache: Cache | None) -> Manifest | None:
     if isinstance(source, ConfigSource) and source.bundled and not source.overrides:
         path = bundled.manifest_path(source.bundled)
         manifest = Manifest.load(path) if path.exists() else None
-        if manifest is not None and _installed("transformers") in (None, manifest.file.versions.get("transformers")):
+        if manifest is not None and _is_current(manifest):
             return manifest
     if cache is not None and _cacheable(source):
         return cache.get(source)
     return None
 
 
-def _build(source: Source, cache: bool, trust_remote_code: bool) -> Manifest:
+def _build(source: Source, cache: Cache | None, trust_remote_code: bool) -> Manifest:
     try:
         from planc.model.building import builder
     except ImportError as error:
@@ -51,18 +53,22 @@ def _build(source: Source, cache: bool, trust_remote_code: bool) -> Manifest:
             ("install it: pip install 'planc[runtime]'", f"bundled models need none: {', '.join(bundled.index())}"),
         ) from None
     manifest = Manifest(builder.build(source, trust_remote_code=trust_remote_code))
-    if cache and _cacheable(source) and not trust_remote_code:
-        Cache().put(source, manifest)
+    if cache is not None and _cacheable(source):
+        cache.put(source, manifest)
     return manifest
 
 
 def _cacheable(source: Source) -> TypeGuard[ConfigSource | NamedSource]:
     """Whether the source's content decides the manifest: a factory's code may change, and so may the hub's files."""
-    return isinstance(source, ConfigSource) or (isinstance(source, NamedSource) and "/" not in source.name)
+    if isinstance(source, NamedSource):
+        return "/" not in source.name and cached_config(source.name) is None
+    return isinstance(source, ConfigSource)
 
 
-def _installed(package: str) -> str | None:
+def _is_current(manifest: Manifest) -> bool:
+    """Whether nothing better can be built here: torch is missing, or transformers has the manifest's version."""
     try:
-        return importlib.metadata.version(package)
+        importlib.metadata.version("torch")
+        return importlib.metadata.version("transformers") == manifest.file.versions.get("transformers")
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return True

@@ -25,16 +25,16 @@ Candidate = tuple[type[PreTrainedModel], PreTrainedConfig]
 def model_classes(config: PreTrainedConfig, trust_remote_code: bool = False) -> Iterator[Candidate]:
     """Classes that can hold this config, the best first, each with the config (or part of it) it is built from.
 
-    First `architectures`, where transformers has such a class for this config, then what the Auto classes say (whole
-    models before their text models alone), then any class that the config's modeling module defines for it: parts of
-    composite models have no Auto class.
+    First the model's own code, where it is trusted; `architectures`, where transformers has such a class for this
+    config; what the Auto classes say (whole models before their text models alone); then any class that the config's
+    modeling module defines for it: parts of composite models have no Auto class.
     """
+    if trust_remote_code:
+        yield from _remote_classes(config)
     for name in config.architectures or ():
         cls = getattr(transformers, str(name), None) if str(name).isidentifier() else None
         if isinstance(cls, type) and issubclass(cls, PreTrainedModel):
             yield from _with_config(cls, config)
-    if trust_remote_code:
-        yield from _remote_classes(config)
     candidates = [candidate for cls in _auto_classes(config) for candidate in _with_config(cls, config)]
     yield from sorted(candidates, key=lambda candidate: candidate[1] is not config)
     yield from _module_classes(config)

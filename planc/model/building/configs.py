@@ -12,8 +12,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from planc.model.building.plain import plain
 from planc.model.errors import ModelError
 
-# More layers than any model has; a config that asks for more would build until memory runs out.
-_MOST_LAYERS = 10_000
+# Ten times what any released model has; a config that asks for more would build for minutes, or until memory is out.
+_MOST_LAYERS = 2_000
 # Fields that say nothing of the model's shape, and differ between files of one and the same model.
 _NOISE = {"transformers_version", "_name_or_path", "architectures", "id2label", "label2id"}
 
@@ -56,7 +56,7 @@ def _refuse_giants(fields: Mapping[str, Any]) -> None:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             _refuse_giants(value)
-        elif isinstance(value, int) and "layers" in str(key) and value > _MOST_LAYERS:
+        elif isinstance(value, int) and "layer" in str(key) and value > _MOST_LAYERS:
             raise ModelError(f"the config has `{key}: {value}`; planc builds models of at most {_MOST_LAYERS:,} layers")
 
 

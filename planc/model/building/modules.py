@@ -1,5 +1,6 @@
 """From the modules of a torch model to grouped module entries, and back in the same order."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,8 +11,10 @@ from planc.model.building.facts import module_facts
 from planc.model.expansion import order
 from planc.model.manifest import ModuleEntry, ParameterEntry
 
-# torch gives every module this one; it is state, not structure.
-_STATE = {"training"}
+# State of a run, not structure.
+_STATE = {"training", "gradient_checkpointing"}
+# As `str(int)` writes it, so that the name can be put together again.
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 Dtype = Callable[[str, nn.Parameter], str]
 
 
@@ -66,10 +69,10 @@ def _out_of_order(alone: Mapping[str, ModuleEntry]) -> dict[str, tuple[str, ...]
 
 
 def split(name: str) -> tuple[str, tuple[int, ...]]:
-    """`model.layers.3.mlp` as `model.layers.*.mlp` and `(3,)`; every all-digit segment is a number."""
+    """`model.layers.3.mlp` as `model.layers.*.mlp` and `(3,)`; every segment that spells a number is one."""
     segments = name.split(".")
-    numbers = tuple(int(s) for s in segments if s.isdecimal())
-    return ".".join("*" if s.isdecimal() else s for s in segments), numbers
+    numbers = tuple(int(s) for s in segments if _NUMBER.fullmatch(s))
+    return ".".join("*" if _NUMBER.fullmatch(s) else s for s in segments), numbers
 
 
 def _parameters(name: str, module: nn.Module, dtype: Dtype) -> Iterable[ParameterEntry]:
@@ -88,10 +91,14 @@ def _sizes(modules: Mapping[str, nn.Module]) -> dict[str, dict[str, int]]:
         if "*" not in generic.split("."):
             continue
         for attribute in list(sizes[names[0]]):
-            if all(sizes[n].get(attribute) in split(n)[1] for n in names):
+            if all(_is_layer_number(sizes[n].get(attribute), n) for n in names):
                 for n in names:
                     del sizes[n][attribute]
     return sizes
+
+
+def _is_layer_number(value: int | None, name: str) -> bool:
+    return type(value) is int and value in split(name)[1]
 
 
 def _integers(module: nn.Module) -> dict[str, int]:

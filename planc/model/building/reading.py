@@ -24,14 +24,19 @@ from planc.model.source import ConfigSource, FactorySource, NamedSource, cached_
 
 
 def read_config(source: ConfigSource, trust_remote_code: bool) -> PreTrainedConfig:
-    """The config of a `config.json`, with `source.overrides`. Raises ModelError."""
-    if source.fields.get("model_type") not in CONFIG_MAPPING and "auto_map" in source.fields:
-        if not trust_remote_code:
+    """The config of a `config.json`, with `source.overrides`.
+
+    As in transformers, code that the model brings along (`auto_map`) comes first where it is trusted; without trust it
+    never runs. Raises ModelError.
+    """
+    if "auto_map" in source.fields:
+        if trust_remote_code:
+            return remote_config(source.folder or source.name, source.overrides)
+        if source.fields.get("model_type") not in CONFIG_MAPPING:
             raise ModelError(
                 f"`{source.name}` needs code of its own, which transformers does not have",
                 ("if you trust that code, allow it with --trust-remote-code",),
             )
-        return remote_config(source.folder or source.name, source.overrides)
     return build_config(source.fields, source.overrides, name=source.name)
 
 
