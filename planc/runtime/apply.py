@@ -53,8 +53,8 @@ def shard(model: nn.Module, program: Program, joined: Session | None) -> nn.Modu
 def session() -> Iterator[Session | None]:
     """This process's part in the run, joined at the first use; None where no launcher started it.
 
-    An error within tells the other ranks why everyone stops; what comes out is a `RunError` with the message that all
-    of them get.
+    An error within tells the other ranks why everyone stops. Where an input can't be used, what comes out is a
+    `RunError` with the message that all of them get.
     """
     joined = Session.current
     if joined is None and (place := Place.from_environment()) is not None:
@@ -65,6 +65,10 @@ def session() -> Iterator[Session | None]:
     except INPUT_ERRORS as error:
         known = error if isinstance(error, RunError) else RunError(str(error))
         raise (known if joined is None else joined.fail(known)) from None
+    except Exception as error:
+        if joined is not None:
+            joined.fail(error)
+        raise
 
 
 def find_program(program: Program | str | Path | None) -> Program:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from planc.runtime.errors import LOST_RANK
 
@@ -29,12 +29,16 @@ class Ranks:
 
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def start(self, count: int, command: Sequence[str], port: int, extra: Mapping[str, str]) -> None:
+    def start(
+        self, count: int, command: Sequence[str], port: int, extra: Mapping[str, str], output: IO[bytes] | None
+    ) -> None:
         for rank in range(count):
             variables = {**os.environ, **extra, **_variables(rank, count, port)}
             variables.setdefault("OMP_NUM_THREADS", "1")
             # A session of its own: Ctrl-C reaches the launcher only, which ends them in order with their children.
-            process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
+            process = subprocess.Popen(
+                command, env=variables, stdin=subprocess.DEVNULL, stdout=output, start_new_session=True
+            )
             self.processes.append(process)
 
     def poll(self) -> list[int | None]:
@@ -74,10 +78,11 @@ def _variables(rank: int, count: int, port: int) -> dict[str, str]:
     }
 
 
-def launch(count: int, command: Sequence[str], environment: Mapping[str, str]) -> int:
+def launch(count: int, command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None) -> int:
     """Run `command` on `count` ranks of this machine with `environment` added; the run's exit status.
 
-    When one rank fails the others are told, and ended when they don't do it themselves; SIGINT and SIGTERM end all.
+    The ranks write to `output`, or to this process's stdout. When one rank fails the others are told, and ended when
+    they don't do it themselves; SIGINT and SIGTERM end all.
     """
     interrupted: list[int] = []
 
@@ -89,7 +94,7 @@ def launch(count: int, command: Sequence[str], environment: Mapping[str, str]) -
     try:
         # Listening already while torch is imported: ranks that are faster wait in line.
         with socket.create_server(("127.0.0.1", 0), backlog=max(128, count)) as listening:
-            ranks.start(count, command, listening.getsockname()[1], environment)
+            ranks.start(count, command, listening.getsockname()[1], environment, output)
             return _supervise(ranks, _store(listening), interrupted)
     finally:
         ranks.end()

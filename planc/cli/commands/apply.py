@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planc.api import PlanError, lowered
 from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import write
 from planc.cli.status import USAGE, exit_status
@@ -75,17 +76,12 @@ def command(given: Inputs, checkpoint: str | None, random_weights: bool, nproc: 
 
 def compiled(given: Inputs) -> "tuple[Report, Program | None, str]":
     """The findings, the program unless there are errors, and in a sentence why there is none."""
-    analysis = given.analyse(given.plan)
-    errors = sum(d.severity == "error" for d in analysis.report.diagnostics)
-    if analysis.context is None or errors:
-        return analysis.report, None, f"the plan was refused: {errors} error{'s' if errors != 1 else ''}"
     from planc.program.errors import ProgramError
-    from planc.program.lower import lower
 
-    context = analysis.context
+    analysis = given.analyse(given.plan)
     try:
-        return analysis.report, lower(context.plan, context.resolved, context.manifest), ""
-    except ProgramError as error:
+        return analysis.report, lowered(analysis), ""
+    except (PlanError, ProgramError) as error:
         return analysis.report, None, str(error)
 
 
