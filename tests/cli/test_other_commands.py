@@ -283,3 +283,16 @@ def test_show(planc: Planc, folder: Path) -> None:
 )
 def test_show_refuses_illegal_sizes(words: list[str], status: int, planc: Planc, folder: Path) -> None:
     assert planc("show", *words).status == status
+
+
+def test_show_numbers_experts_of_no_model(planc: Planc) -> None:
+    out = planc("show", "--fsdp-size", "4", "--ep-size", "4", "--experts", "8").out
+    assert "E0E1" in out and "E6E7" in out
+    assert planc("show", "--fsdp-size", "4", "--ep-size", "4", "--experts", "6").status == 2
+
+
+def test_manifest_lists_bundled_models(planc: Planc) -> None:
+    result = planc("manifest", "--list")
+    assert (result.status, result.err) == (0, "")
+    assert "qwen3-30b-a3b      Qwen/Qwen3-30B-A3B" in result.out
+    assert planc("manifest").status == 2

@@ -22,6 +22,7 @@ MOST_RANKS = 1 << 16
 
 @click.command()
 @partial(inputs, words_needed=False)
+@click.option("--experts", type=click.IntRange(min=1), metavar="N", help="Number N experts, where no MODEL has some.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="Show the node of each rank.")
 @click.option("--output-format", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Leave out nothing in the middle of a long picture.")
@@ -34,14 +35,15 @@ def command(given: Inputs, gpus_per_node: int | None, output_format: str, everyt
     from planc.layouts.picture import picture
 
     if given.model is None and not given.plans:
-        layout, experts = _layout_alone(given), None
+        layout = _layout_alone(given)
     else:
         given = replace(given, settings=replace(given.settings, select=("PL2",)))
         analysis = given.analyse(given.plan)
         if analysis.context is None or not analysis.report.ok:
             print_reports([analysis.report], "text")
             return exit_status([analysis.report])
-        layout, experts = analysis.context.layout, _experts(analysis.context.manifest)
+        layout = analysis.context.layout
+        experts = _experts(analysis.context.manifest) or experts
     if layout.world_size > MOST_RANKS:
         raise click.UsageError(f"{layout.world_size:,} ranks are too many to draw; the most are {MOST_RANKS:,}")
     try:
