@@ -27,7 +27,14 @@ MOST_RANKS = 1 << 16
 @click.option("--output-format", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Leave out nothing in the middle of a long picture.")
 @output_file
-def command(given: Inputs, gpus_per_node: int | None, output_format: str, everything: bool, output: str | None) -> int:
+def command(
+    given: Inputs,
+    experts: int | None,
+    gpus_per_node: int | None,
+    output_format: str,
+    everything: bool,
+    output: str | None,
+) -> int:
     """Draw which batch, which slices and which experts each rank holds.
 
     Needs no MODEL where the sizes are given; with one, experts have their numbers and the sizes are checked against it.
