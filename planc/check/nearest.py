@@ -1,6 +1,6 @@
 """Which known words are closest to one that isn't."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def edit_distance(left: str, right: str) -> int:
@@ -17,11 +17,18 @@ def edit_distance(left: str, right: str) -> int:
     return row[-1]
 
 
-def nearest(word: str, known: Iterable[str], limit: int = 3) -> list[str]:
-    """The closest of `known`, best first; only those that share more with `word` than they differ."""
+def nearest(word: str, known: Collection[str], limit: int = 3) -> list[str]:
+    """The closest of `known`, best first: a few letters away, or spelt out where `word` is an abbreviation."""
     most = max(2, len(word) // 3)
-    ranked = sorted((edit_distance(word, other), other) for other in known if abs(len(word) - len(other)) <= most)
-    return [other for distance, other in ranked if distance <= most][:limit]
+    ranked = [(edit_distance(word, other), other) for other in known if abs(len(word) - len(other)) <= most]
+    close = [other for distance, other in sorted(ranked) if distance <= most]
+    return (close or sorted((other for other in known if _abbreviates(word, other)), key=len))[:limit]
+
+
+def _abbreviates(word: str, other: str) -> bool:
+    """Whether all letters of `word` stand in `other` in their order, and make up at least half of it."""
+    letters = iter(other)
+    return word[:1] == other[:1] and 2 * len(word) >= len(other) and all(letter in letters for letter in word)
 
 
 def or_list(words: Iterable[object]) -> str:

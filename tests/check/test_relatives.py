@@ -1,0 +1,26 @@
+"""Relatives of the cases from the field: each gives exactly its errors and warnings, and says what matters."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.check.support import codes, context, report, text
+
+FILE = Path(__file__).parent.parent / "cases" / "relatives.yaml"
+RELATIVES: list[dict[str, Any]] = YAML(typ="safe").load(FILE.read_text())
+
+
+@pytest.mark.parametrize("case", RELATIVES, ids=lambda case: case["id"])
+def test_relative(case: dict[str, Any]) -> None:
+    model = case.get("model") or case["model_type"]
+    plan = {**case["layout"], **case.get("plan", {})}
+    found = report(
+        context(model, plan, config=case.get("config"), world_size=case.get("world_size"), target=case.get("target"))
+    )
+    output = text(found)
+    assert sorted(set(codes(found, "error"))) == case["codes"], output
+    assert sorted(set(codes(found, "warning"))) == case.get("warns", []), output
+    for wanted in case.get("says", []):
+        assert wanted in output, f"{wanted}\n{output}"
