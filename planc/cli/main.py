@@ -13,6 +13,7 @@ import click
 
 from planc.cli import commands
 from planc.cli.command_line import CommandLine
+from planc.cli.output import discard_stdout
 from planc.cli.status import FAILURE, INTERRUPTED, NO_READER, USAGE
 
 
@@ -54,12 +55,13 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line `arguments` (without the program's name) and leave the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:  # closed by the caller (`>&-`)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (it lives as long as the process)
     try:
         status = run(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has left (`planc … | head`); the interpreter would complain when it flushes again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()  # whoever read the output has left, as in `planc … | head`
         status = NO_READER
     sys.exit(status)
 

@@ -1,5 +1,6 @@
 """Writing results to stdout or to a file."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,10 @@ output_file = click.option(
 
 
 def write(text: str, file: str | None = None) -> None:
-    """`text` to `file`, or to stdout, whatever stdout's encoding is. Raises click.FileError."""
+    """`text` to `file`, or to stdout, whatever stdout's encoding is.
+
+    Raises click.ClickException where that fails, BrokenPipeError where nobody reads stdout.
+    """
     if file is not None:
         try:
             Path(file).write_text(text, encoding="utf-8")
@@ -27,7 +31,19 @@ def write(text: str, file: str | None = None) -> None:
             raise click.FileError(file, error.strerror or str(error)) from None
         return
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_stdout()
+        raise click.ClickException(f"can't write to stdout: {error.strerror}") from None
+
+
+def discard_stdout() -> None:
+    """Let the interpreter's last flush succeed after stdout failed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_reports(reports: Sequence[Report], name: str) -> None:

@@ -69,6 +69,17 @@ def test_a_reader_that_leaves_is_no_failure() -> None:
         assert process.wait() == 141
 
 
+def test_a_full_disk_is_said() -> None:
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([*PLANC, "explain", "--all"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (result.returncode, result.stderr) == (2, "Error: can't write to stdout: No space left on device\n")
+
+
+def test_a_closed_stdout_is_no_failure() -> None:
+    result = subprocess.run(f"exec {' '.join(PLANC)} explain PL301 >&-", shell=True, stderr=subprocess.PIPE)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
 def test_interrupts_are_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
