@@ -15,7 +15,7 @@ from planc.program.stages import split_stages
 from planc.program.tensors import shard_tensors
 from planc.program.tidying import canonicalize, deduplicate
 from planc.resolve.resolved import ResolvedPlan
-from planc.syntax.plan import Plan
+from planc.syntax.plan import Plan, PlanKind
 
 PASSES = (
     Pass("split-stages", "adds SplitStages where pp_size > 1", split_stages),
@@ -35,7 +35,20 @@ def lower(plan: Plan, resolved: ResolvedPlan, manifest: Manifest, dump_after: Du
     """
     identity = ModelIdentity(manifest.file.name, manifest.file.class_name, manifest.hash)
     compilation = Compilation(plan, resolved, manifest)
+    _refuse_sizes_without_a_plan(compilation)
     program = run(PASSES, Program(resolved.layout, identity), compilation, dump_after)
     if compilation.faults:
         raise ProgramError("the plan can't be compiled for this model", tuple(compilation.faults))
     return program
+
+
+def _refuse_sizes_without_a_plan(compilation: Compilation) -> None:
+    """A size that no rule makes use of would be a silent no-op; transformers refuses it (`_resolve_parallel_plans`)."""
+    layout = compilation.resolved.layout
+    sizes: tuple[tuple[PlanKind, int], ...] = (("tp", layout.tp_size), ("ep", layout.ep_size), ("fsdp", layout.dp_size))
+    for kind, size in sizes:
+        if size > 1 and not compilation.resolved.rules.get(kind):
+            name = compilation.manifest.file.class_name
+            compilation.refuse(
+                None, "", f"{size} ranks for {kind}, but neither `{name}` nor the plan has a {kind} rule"
+            )
