@@ -1,0 +1,133 @@
+"""What a plan really does, by trying it: the yardstick for cheaper verdicts."""
+
+import logging
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
+
+from transformers import PreTrainedConfig
+from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES, replace_layer_number_by_wildcard
+
+from planc.layouts.layout import Layout
+from planc.model.building.configs import build_config
+from planc.verify.applying import ByTransformers
+from planc.verify.copying.copy import SmallCopy, small_copy
+from planc.verify.copying.errors import CopyError
+from planc.verify.reference import reference
+from planc.verify.trial import Laboratory, Trial
+
+Truth = Literal["refused", "crash", "wrong_forward", "wrong_gradient", "right", "unknown"]
+
+
+def truth(model: str | PreTrainedConfig, rules: Mapping[str, str], tp_size: int) -> Truth:
+    """What transformers' own application of `rules` does to a small copy of `model` over `tp_size` ranks.
+
+    `model` is a model type (its default config) or a config. `rules` maps names, concrete or with `*` for layer
+    numbers, to styles; nothing is added to them. `refused`: transformers raises while it applies the plan; `crash`: the
+    model then doesn't run; `wrong_forward` and `wrong_gradient`: it runs and departs from the copy run whole, in that
+    part first; `unknown`: there is no copy, or none that can tell. The copy is built once for a model and a size.
+    """
+    bench = TruthBench.of(model if isinstance(model, PreTrainedConfig) else _default(model), tp_size)
+    return bench.judge(rules) if bench is not None else "unknown"
+
+
+class TruthBench:
+    """A copy of one model, and `tp_size` ranks to try plans on."""
+
+    def __init__(self, copied: SmallCopy, tp_size: int) -> None:
+        self.copy = copied
+        self.laboratory = Laboratory(copied.model, reference(copied.model, [copied.batch], 0), Layout(tp_size=tp_size))
+
+    @staticmethod
+    def of(config: PreTrainedConfig, tp_size: int) -> "TruthBench | None":
+        """The bench for a model, None where no copy of it can be made."""
+        return _bench(_Key(config), tp_size)
+
+    def judge(self, rules: Mapping[str, str]) -> Truth:
+        """As `truth`."""
+        if self.laboratory.reference.ill_conditioned:
+            return "unknown"
+        if not set(rules.values()) <= set(ALL_PARALLEL_STYLES):
+            return "refused"
+        return verdict(self.trial(rules))
+
+    def trial(self, rules: Mapping[str, str]) -> Trial:
+        """Try `rules`, and tell all that departs."""
+        layout = self.laboratory.layout
+        with quiet():
+            return self.laboratory.trial(ByTransformers(layout, expanded(self.copy, rules), {}, {}))
+
+
+def expanded(copied: SmallCopy, rules: Mapping[str, str]) -> dict[str, str]:
+    """`rules` by concrete name, in the order of `_expand_parallel_plan` (`transformers/distributed/mixin.py`)."""
+
+    def own(name: str) -> str | None:
+        return rules.get(name) or rules.get(replace_layer_number_by_wildcard(name))
+
+    plan: dict[str, str] = {}
+    for name, module in copied.model.named_modules():
+        for parameter, _ in module.named_parameters(recurse=False):
+            full = f"{name}.{parameter}" if name else parameter
+            if style := own(full) or own(name):
+                plan[full] = style
+        if style := own(name):
+            plan[name] = style
+    return plan
+
+
+def verdict(trial: Trial) -> Truth:
+    """The outcome of a trial in one word."""
+    if trial.stopped is not None:
+        return "refused" if trial.stopped.refused else "crash"
+    parts = {departure.part for departure in trial.departures}
+    if parts & {"weights", "inference", "training"}:
+        return "wrong_forward"
+    return "wrong_gradient" if parts else "right"
+
+
+class quiet:  # noqa: N801 (used as a context manager, like those of contextlib)
+    """Silences what torch and transformers log about plans that fail: that they do is the finding."""
+
+    _LOGGERS = ("torch._subclasses.fake_tensor", "transformers")
+
+    def __enter__(self) -> None:
+        self._levels = [(logger, logger.level) for logger in map(logging.getLogger, self._LOGGERS)]
+        for logger, _ in self._levels:
+            logger.setLevel(logging.CRITICAL)
+        self._warnings = warnings.catch_warnings()
+        self._warnings.__enter__()
+        warnings.simplefilter("ignore")
+
+    def __exit__(self, *_: object) -> None:
+        self._warnings.__exit__(None, None, None)
+        for logger, level in self._levels:
+            logger.setLevel(level)
+
+
+class _Key:
+    """A config as the key of a cache: equal to those with the same fields."""
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        self.config = config
+        self._text = config.to_json_string(use_diff=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=8)
+def _bench(key: _Key, tp_size: int) -> TruthBench | None:
+    try:
+        with quiet():
+            return TruthBench(small_copy(key.config, [tp_size]), tp_size)
+    except CopyError:
+        return None
+
+
+@lru_cache(maxsize=256)
+def _default(model_type: str) -> PreTrainedConfig:
+    return build_config({"model_type": model_type}, {}, name=model_type)
