@@ -49,9 +49,12 @@ class EpDispatchExperts(Style):
     plans = frozenset({"ep"})
 
     def objection(self, module: Module) -> str | None:
-        if "num_experts" in module.entry.sizes:
-            return None
-        return f"`{module.entry.class_name}` has no `num_experts`: `{self.name}` dispatches to experts modules"
+        kind, experts = module.entry.class_name, module.entry.experts
+        if "num_experts" not in module.entry.sizes:
+            return f"`{kind}` has no `num_experts`: `{self.name}` dispatches to experts modules"
+        if experts is not None and not experts.routed:
+            return f"`{kind}` doesn't take hidden states, expert ids and routing weights, which `{self.name}` passes"
+        return None
 
     def type(self, module: Module) -> StyleType:
         return StyleType(runs_local=True, dispatches=True)

@@ -15,6 +15,7 @@ from planc.ir.operations import (
     WrapFsdp,
 )
 from planc.layouts.placement import Partial, Replicate, Shard, StridedShard
+from planc.model.manifest import Experts, Plans
 from planc.program.errors import ProgramError
 from planc.program.lower import PASSES, lower
 from planc.program.placements import RankPlacements
@@ -206,6 +207,19 @@ def test_refusals_name_the_rule_and_the_reason(plan: dict[str, object], says: st
     with pytest.raises(ProgramError) as refusal:
         compiled(mixture(), plan)
     assert says in str(refusal.value)
+
+
+def test_experts_that_take_no_routes_cannot_be_dispatched_to() -> None:
+    """As Llama 4's, which get tokens scaled beforehand."""
+    unrouted = {"experts": Experts(num_experts=8, routed=False)}
+    modules = tuple(m.model_copy(update=unrouted) if m.experts else m for m in mixture().file.modules)
+    with pytest.raises(ProgramError, match="`ToyExperts` doesn't take hidden states, expert ids and routing weights"):
+        compiled(mixture(modules=modules), {"fsdp_size": 2, "ep_size": 2})
+
+
+def test_sizes_without_a_plan_are_refused() -> None:
+    with pytest.raises(ProgramError, match="2 ranks for tp, but neither `ToyForCausalLM` nor the plan has a tp rule"):
+        compiled(mixture(plans=Plans()), {"tp_size": 2})
 
 
 def test_all_faults_at_once_each_rule_once() -> None:
