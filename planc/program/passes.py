@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from planc.program.compilation import Compilation
-from planc.program.errors import ProgramError
+from planc.program.errors import ProgramError, by_kind
 from planc.program.program import Instruction, Program
 from planc.program.verify import verify
 
@@ -34,5 +34,5 @@ def run(
             dump_after(step.name, program)
         faults = verify(program, compilation.manifest)
         if faults:
-            raise ProgramError(f"after `{step.name}` the program is not sound", (*compilation.faults, *faults))
+            raise ProgramError(f"after `{step.name}` the program is not sound", (*compilation.faults, *by_kind(faults)))
     return program

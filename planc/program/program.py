@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from planc.layouts.layout import Layout
-from planc.program.errors import ProgramError
+from planc.program.errors import ProgramError, by_kind
 
 if TYPE_CHECKING:
     from planc.ir.operations import Operation
@@ -132,7 +132,7 @@ class Program:
                 f"manifest {manifest.hash[:12]}): compile the plan again for this model"
             )
         if faults := verify(self, manifest):
-            raise ProgramError("the program is not sound on this model", tuple(faults))
+            raise ProgramError("the program is not sound on this model", by_kind(faults))
 
 
 def canonical(value: Any) -> bytes:
