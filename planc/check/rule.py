@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from planc.check.flow_findings import Culprit, culprits
 from planc.check.sharding import Hooked, Sharded, hooked_modules, sharded_parameters
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
+from planc.flow.analysis import FlowAnalysis, analyse
 from planc.layouts.layout import Layout
 from planc.model.manifest import Manifest, generic_name
 from planc.resolve.resolved import ResolvedPlan
@@ -55,6 +57,16 @@ class CheckContext:
     def own(self) -> ResolvedPlan:
         """What the model's own plans alone give at this layout."""
         return resolve(Plan(), self.manifest, self.layout)
+
+    @cached_property
+    def flow(self) -> FlowAnalysis:
+        """The plan judged by the model's dataflow."""
+        return analyse(self.manifest, self.layout, self.resolved)
+
+    @cached_property
+    def culprits(self) -> Mapping[tuple[Any, ...], Culprit]:
+        """For faults of the dataflow, the key whose change mends each."""
+        return culprits(self)
 
     @cached_property
     def layer_kinds(self) -> tuple[str, ...]:

@@ -159,10 +159,10 @@ class _Pass:
             start = sum(self.flow.shapes[value][-1] for value in before)
             return (start, start + own) if sum(self.flow.shapes[value][-1] for value in op.outputs) == width else None
         index = op.arguments[1]
-        last = index if is_slice(index) else index[-1] if isinstance(index, list) and index else None
-        if not is_slice(last) or last[3] is not None:
+        last = [index] if is_slice(index) else index[-1:] if isinstance(index, list) else []
+        if not last or not is_slice(last[0]) or last[0][3] is not None:
             return None
-        numbers = [None if n is None else self._global(n) for n in last[1:]]
+        numbers = [None if n is None else self._global(n) for n in last[0][1:]]
         start, stop, _ = slice(*numbers).indices(width)
         return start, stop
 
@@ -174,7 +174,7 @@ class _Pass:
         for value in dict.fromkeys(op.inputs):
             if self.flow.differentiable[value]:
                 source: Type = kind if value in self.forward.added_after else self.forward.types[value]
-                contribution = contribute(source, kind, gradient)
+                contribution = gradient if output in self.forward.recovered else contribute(source, kind, gradient)
                 birth = self.born.get(output, number) if contribution is gradient else number
                 self._add(value, contribution, birth)
 
@@ -193,7 +193,9 @@ class _Pass:
 
     def _scaled(self, number: int, before: Gradient, after: Gradient, origin: Origin) -> None:
         if after is Gradient.SCALED and before is not Gradient.SCALED:
-            detail = f"the gradient is already complete, and `{origin.style}` sums it over {self.model.ranks.size} ranks"
+            detail = (
+                f"the gradient is already complete, and `{origin.style}` sums it over {self.model.ranks.size} ranks"
+            )
             self._tell(Kind.SCALED_GRADIENT, number, self.flow.operations[number].inputs[0], detail, (origin,))
 
     def _parameter(self, value: int, name: str) -> None:
@@ -207,18 +209,20 @@ class _Pass:
                 gradient = Gradient.COMPLETE
             elif gradient is Gradient.COMPLETE:
                 gradient = Gradient.SCALED
-                detail = f"the gradient is already complete, and `{origin.style}` sums it over {self.model.ranks.size} ranks"
+                detail = (
+                    f"the gradient is already complete, and `{origin.style}` sums it over {self.model.ranks.size} ranks"
+                )
                 self._parameter_problem(Kind.SCALED_GRADIENT, name, value, detail, (origin,))
         elif gradient is Gradient.PARTIAL:
             birth = self.born.get(value, -1)
             where = self.model.name(self.flow.modules[self.flow.operations[birth].module]) if birth >= 0 else owner
-            detail = f"it is whole on every rank and meets a shard in `{where}`: each rank has its own part of the gradient"
+            detail = (
+                f"it is whole on every rank and meets a shard in `{where}`: each rank has its own part of the gradient"
+            )
             self._parameter_problem(Kind.PARTIAL_GRADIENT, name, value, detail, self._origins(birth))
         self.result.parameters[name] = gradient
 
-    def _parameter_problem(
-        self, kind: Kind, name: str, value: int, detail: str, origins: tuple[Origin, ...]
-    ) -> None:
+    def _parameter_problem(self, kind: Kind, name: str, value: int, detail: str, origins: tuple[Origin, ...]) -> None:
         self.result.problems.append(
             Problem(
                 kind,

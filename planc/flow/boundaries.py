@@ -41,7 +41,7 @@ class Boundary:
     def enter(self, kind: Type, shape: Shape, value: int) -> Type:
         """The type inside of an input of type `kind`. Raises MismatchError, CantFollowError."""
         if self.type.divides_input:
-            return PartialSum(self.origin) if kind == WHOLE else _cant(kind, self.style)
+            return self._divided(kind, value)
         if not self.checks_input:
             return kind
         if isinstance(kind, PartialSum):
@@ -51,6 +51,15 @@ class Boundary:
             self._needs_whole(kind, shape, value)
             return self._place(self.type.computes or self.type.input, shape)
         return self._needs_shard(kind, shape, value)
+
+    def _divided(self, kind: Type, value: int) -> Type:
+        """A whole value divided by the number of ranks is a summand of itself; another one is just smaller."""
+        if kind == WHOLE:
+            return PartialSum(self.origin)
+        if isinstance(kind, Sharded | PartialSum):
+            detail = f"`{self.style}` divides a whole input by {self.ranks.size}, to be summed again, and gets {kind}"
+            raise MismatchError(Kind.UNREDUCED, detail, value)
+        raise CantFollowError(f"`{self.style}` of {kind}")
 
     def _needs_whole(self, kind: Type, shape: Shape, value: int) -> None:
         if isinstance(kind, Sharded):
@@ -108,7 +117,3 @@ class Boundary:
         """What arrives inside of the gradient of an output."""
         changes = self.type.output is not None and self.type.yields != self.type.output
         return Gradient.MIXED if changes and outside is Gradient.PARTIAL else outside
-
-
-def _cant(kind: Type, style: str) -> Type:
-    raise CantFollowError(f"`{style}` of {kind}")

@@ -1,12 +1,12 @@
 """The forward pass over a flow: the type of every value, and where types don't fit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from planc.flow import operations
 from planc.flow.boundaries import Boundary
 from planc.flow.plan import PlacedModel
-from planc.flow.problems import CantFollowError, Kind, MismatchError, Problem, Unfollowed
+from planc.flow.problems import RECOVERED, CantFollowError, Kind, MismatchError, Problem, Unfollowed
 from planc.flow.step import RULES, Step, origin_of
 from planc.flow.types import WHOLE, WRONG, Fill, Origin, PartialSum, Replicated, Sharded, Type, Unknown, Wrong
 from planc.model.dataflow import NUMBER, VALUE, Argument, Flow, Operation
@@ -19,7 +19,8 @@ class Forward:
     """Types by value id.
 
     `boundaries` are the styles at work, by the number of the `enter` or `leave`; `skipped` the operations in modules of
-    another axis; `added_after` the biases that are added once, after a sum.
+    another axis; `added_after` the biases that are added once, after a sum; `recovered` values that
+    are taken to be complete after a fault.
     """
 
     flow: Flow
@@ -29,6 +30,7 @@ class Forward:
     boundaries: dict[int, Boundary] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
     added_after: set[int] = field(default_factory=set)
+    recovered: set[int] = field(default_factory=set)
 
 
 def forward(flow: Flow, model: PlacedModel) -> Forward:
@@ -94,7 +96,9 @@ class _Pass:
         if not (boundary.type.input is not None or boundary.type.divides_input):
             return
         if not op.arguments:
-            self._mismatch(op, MismatchError(Kind.CALL, f"`{boundary.style}` takes positional inputs, and the module gets none"))
+            self._mismatch(
+                op, MismatchError(Kind.CALL, f"`{boundary.style}` takes positional inputs, and the module gets none")
+            )
             return
         for argument, (value, inner) in positional(op).items():
             if argument in boundary.type.arguments:
@@ -110,7 +114,12 @@ class _Pass:
             return
         self.result.boundaries[number] = boundary
         if boundary.transforms_output and len(op.arguments) > 1:
-            self._mismatch(op, MismatchError(Kind.CALL, f"`{boundary.style}` takes one output, and the module has {len(op.arguments)}"))
+            self._mismatch(
+                op,
+                MismatchError(
+                    Kind.CALL, f"`{boundary.style}` takes one output, and the module has {len(op.arguments)}"
+                ),
+            )
             self.types[op.outputs[0]] = WRONG
         elif op.outputs:
             value, outer = op.inputs[0], op.outputs[0]
@@ -170,11 +179,13 @@ class _Pass:
             result = rule(step)
         except MismatchError as error:
             self._mismatch(op, error, reading)
-            self._set(op, WRONG)
+            self._set(op, WHOLE if error.kind in RECOVERED else WRONG)
+            if error.kind in RECOVERED:
+                self.result.recovered.add(op.outputs[0])
         except CantFollowError as error:
             self._set(op, self._lost(op, str(error)))
         else:
-            kinds = list(result) if isinstance(result, list | tuple) else [result] * len(op.outputs)
+            kinds = list(result) if isinstance(result, Sequence) else [result] * len(op.outputs)
             for value, kind in zip(op.outputs, kinds, strict=True):
                 self.types[value] = kind
             if step.adds_bias_after:
@@ -214,7 +225,11 @@ class _Pass:
         name = self.model.name(self._parameters[value])
         _, origin = self.model.placement(self._parameters[value])
         self._problem(
-            op, Kind.MIXED_TENSORS, f"`{name}` is sharded, and the module computes on whole tensors", (value,), (origin,)
+            op,
+            Kind.MIXED_TENSORS,
+            f"`{name}` is sharded, and the module computes on whole tensors",
+            (value,),
+            (origin,),
         )
         self._set(op, WRONG)
 
@@ -229,7 +244,12 @@ class _Pass:
         self._problem(op, error.kind, error.detail, error.values, origins)
 
     def _problem(
-        self, op: Operation, kind: Kind, detail: str, values: tuple[int, ...], origins: "list[Origin | None] | tuple[Origin | None, ...]"
+        self,
+        op: Operation,
+        kind: Kind,
+        detail: str,
+        values: tuple[int, ...],
+        origins: "list[Origin | None] | tuple[Origin | None, ...]",
     ) -> None:
         module = self.flow.modules[op.module]
         self.result.problems.append(
@@ -238,7 +258,9 @@ class _Pass:
                 self.model.name(module),
                 op.name,
                 detail,
-                path=tuple(dict.fromkeys(self.model.name(name) for value in values[:1] for name in self._path(value, module))),
+                path=tuple(
+                    dict.fromkeys(self.model.name(name) for value in values[:1] for name in self._path(value, module))
+                ),
                 types=tuple(self.types[value] for value in values),
                 origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
             )

@@ -33,9 +33,7 @@ def chunk(size: int, ranks: int, rank: int) -> Pieces:
 def strided(size: int, ranks: int, rank: int, parts: int) -> Pieces:
     """The block of `rank` of each of `parts` parts, as torch's `_StridedShard` cuts: into parts first, then each."""
     blocks = (interval for part in range(parts) for interval in chunk(size, parts, part))
-    return joined(
-        interval for start, stop in blocks for interval in shifted(chunk(stop - start, ranks, rank), start)
-    )
+    return joined(interval for start, stop in blocks for interval in shifted(chunk(stop - start, ranks, rank), start))
 
 
 def shifted(pieces: Pieces, by: int) -> Pieces:

@@ -37,6 +37,10 @@ class CantFollowError(Exception):
     """Raised by the rule of an operation that doesn't know what becomes of these types."""
 
 
+# After these the pass goes on as if the value were complete, so that faults further on show too.
+RECOVERED = frozenset({Kind.UNREDUCED})
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One fault, in names of the flow's own layers.

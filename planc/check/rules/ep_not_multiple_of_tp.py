@@ -37,5 +37,5 @@ class EpNotMultipleOfTp(Rule):
                 span=size_span(context, "ep_size", "enable_expert_parallel"),
                 label=f"{layout.ep_size} ranks can't be made of whole TP groups of {layout.tp_size}",
                 labels=size_labels(context, "tp_size"),
-                help=(f"legal for this mesh: {listed(mesh_sizes(layout))}",),
+                help=(f"ep_size legal on this mesh: {listed(mesh_sizes(layout))}",),
             )

@@ -11,8 +11,8 @@ from planc.diagnostics.diagnostic import Diagnostic, Severity
 class ExpertParallelOption(Rule):
     """Looks for `enable_expert_parallel: true`.
 
-    The field is deprecated. Without `ep_size` it means `ep_size = tp_size` with an empty TP plan: the experts are
-    dealt out and every dense module stays whole, which is rarely wanted. With `ep_size` it says nothing.
+    The field is deprecated. Without `ep_size` it means `ep_size = tp_size` with an empty TP plan, which transformers
+    5.24.0 then refuses, because a size above 1 needs a plan. With `ep_size` it says nothing.
 
     Example:
 
@@ -37,7 +37,5 @@ class ExpertParallelOption(Rule):
         else:
             empty = " and an empty `tp_plan`" if plan.tp_plan.state == "absent" else ""
             message = f"`enable_expert_parallel` is deprecated: here it means ep_size={size}{empty}"
-            help_ = f"write `ep_size: {size}`" + (
-                ", and `tp_plan: {}` to keep the dense modules whole" if empty else ""
-            )
+            help_ = f"write `ep_size: {size}`, which leaves the TP plan as it is"
         yield self.code.found(message, span=option.span, label="deprecated", help=(help_,))

@@ -54,7 +54,8 @@ class HalfExpertPlan(Rule):
             ):
                 seen.add(key)
                 whole = [p for p, a in zip(module.parameters, own, strict=True) if a not in sharded]
-                yield self._not_sharded(hook.rule, whole, len(own))
+                culprits = [a.rule for a in own if a is not None and a not in sharded and a.rule.origin == "user"]
+                yield self._not_sharded(hook.rule, culprits[0] if culprits else hook.rule, whole, len(own))
 
     def _not_dispatched(self, rule: PlanRule, module: str) -> Diagnostic:
         return self.code.found(
@@ -66,9 +67,9 @@ class HalfExpertPlan(Rule):
             help=(f"add `{rule.key.text.rpartition('.')[0]}: ep_dispatch_experts`",),
         )
 
-    def _not_sharded(self, rule: PlanRule, whole: list[str], total: int) -> Diagnostic:
+    def _not_sharded(self, dispatch: PlanRule, rule: PlanRule, whole: list[str], total: int) -> Diagnostic:
         return self.code.found(
-            f"`{rule.key.text}` dispatches tokens to experts of which {len(whole)} of "
+            f"`{dispatch.key.text}` dispatches tokens to experts of which {len(whole)} of "
             f"{counted(total, 'parameter')} stay whole on every rank",
             span=rule.span,
             label=f"not `grouped_gemm`: {', '.join(name.rpartition('.')[2] for name in whole)}",

@@ -1,7 +1,9 @@
 """PL601."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
+from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
@@ -34,21 +36,30 @@ class KeyNotPortable(Rule):
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         if context.target == "torchrun":
             return
-        severity = Severity.ERROR if context.target in RUNS_IN_TRANSFORMERS else self.code.severity
+        found = [*self._keys(context), *self._arguments(context)]
+        if context.target in RUNS_IN_TRANSFORMERS:
+            yield from (replace(finding, severity=Severity.ERROR) for finding in found)
+        elif found:
+            # Where no target is named, planc's own runtime is as likely: one note for all.
+            more = f", and {counted(len(found) - 1, 'other rule')}" if found[1:] else ""
+            yield replace(found[0], message=found[0].message + more)
+
+    def _keys(self, context: CheckContext) -> Iterator[Diagnostic]:
         for rule in context.rules():
             if not rule.key.is_portable:
                 yield self.code.found(
-                    f"transformers can't take the key `{rule.key.text}` unchanged",
-                    severity=severity,
+                    f"transformers can't take `{rule.key.text}` unchanged",
                     span=rule.key.span,
                     label="index sets, single layers and alternation are planc's own",
                     key=rule.key.text,
                     help=("alternation can be written out, one rule a name; planc's runtime takes it as it is",),
                 )
+
+    def _arguments(self, context: CheckContext) -> Iterator[Diagnostic]:
+        for rule in context.rules():
             if rule.style.arguments:
                 yield self.code.found(
-                    f"transformers can't take the arguments of `{rule.style.text}`",
-                    severity=severity,
+                    f"transformers can't take `{rule.style.text}` unchanged",
                     span=rule.style.span,
                     label="a plan of transformers names a style and nothing more",
                     key=rule.key.text,

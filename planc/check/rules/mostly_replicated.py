@@ -10,6 +10,7 @@ from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Coverage, Diagnostic, Severity
 from planc.model.manifest import generic_name
+from planc.styles.registry import create
 
 MOST = 0.5
 UNEVEN = 1.2
@@ -34,8 +35,9 @@ class MostlyReplicated(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        on = [kind for kind in ("tp", "ep") if context.is_on(kind) and context.resolved.plan(kind)]
-        if not on:
+        assignments = [*context.resolved.tp.values(), *context.resolved.ep.values()]
+        # A rule whose style can't be read shards nothing, and has a finding of its own.
+        if not assignments or any(create(a.style, a.rule.plan) is None for a in assignments):
             return
         cut = {found.name for found in context.sharded}
         shares = parameter_shares(context)

@@ -50,7 +50,10 @@ class PlanWithoutRules(Rule):
             size = f"dp_replicate_size * fsdp_size = {context.layout.dp_size}"
         brings = bool(context.own.rules[kind])
         why = f"{context.manifest.file.class_name} brings no `{kind}_plan`"
-        if brings and section.state == "rules" and kind == "tp":
+        option = context.plan.options.get("enable_expert_parallel")
+        if kind == "tp" and section.state == "absent" and option is not None and option.value is True:
+            why = "`enable_expert_parallel` without `ep_size` empties the TP plan"
+        elif brings and section.state == "rules" and kind == "tp":
             why = "an empty `tp_plan` applies no TP rule at all"
         elif brings:
             why = "`defaults: none` leaves out the model's own rules"

@@ -39,6 +39,8 @@ class RequirementWithoutValue(Rule):
                     f"`{requirement.text}` can't be judged: {error}",
                     span=error.span,
                     label=f"did you mean {or_list(close)}?" if close else "",
-                    help=(f"mesh sizes are {', '.join(SIZES)}; other names are fields of the config",),
+                    help=(f"mesh sizes are {', '.join(SIZES)}; other names are fields of the config",)
+                    if error.name
+                    else (),
                     fix=Fix(f"write `{close[0]}`", (Edit(error.span, close[0]),)) if len(close) == 1 else None,
                 )

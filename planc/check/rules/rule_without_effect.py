@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from planc.check.effects import acts
 from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.resolve.resolved import Assignment
-from planc.styles.registry import STYLES, create
-from planc.styles.types import StyleType
+from planc.styles.registry import STYLES
 from planc.syntax.plan import PlanRule
 
 
@@ -36,23 +36,8 @@ class RuleWithoutEffect(Rule):
                 continue
             assigned = context.resolved.plan(rule.plan)
             mine = [a for a in assigned.values() if a.rule == rule]
-            if mine and not any(self._acts(assignment, context) for assignment in mine):
+            if mine and not any(acts(assignment, context) for assignment in mine):
                 yield self._found(rule, mine)
-
-    def _acts(self, assignment: Assignment, context: CheckContext) -> bool:
-        style = create(assignment.style, assignment.rule.plan)
-        if style is None:
-            return True  # another rule's finding
-        if assignment.is_parameter:
-            module, entry = context.manifest.parameters[assignment.target]
-            return style.placement(entry) is not None or style.parameter_objection(module, entry) is not None
-        module = context.manifest.modules[assignment.target]
-        if style.objection(module) is not None:
-            return True
-        kind = style.type(module)
-        # Running on local parameters, or summing their gradients, is nothing where there are none.
-        only_parameters = kind in (StyleType(runs_local=True), StyleType(sums_parameter_gradients=True))
-        return bool(module.parameters) if only_parameters else kind != StyleType()
 
     def _found(self, rule: PlanRule, mine: list[Assignment]) -> Diagnostic:
         on_parameter = all(assignment.is_parameter for assignment in mine)

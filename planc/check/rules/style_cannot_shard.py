@@ -31,8 +31,13 @@ class StyleCannotShard(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         found: dict[tuple[PlanRule, str], list[str]] = defaultdict(list)
-        for kind in ("tp", "ep"):
-            for assignment in context.resolved.plan(kind).values():
+        for rule in context.rules():
+            # Of FSDP rules only those on modules are ever looked at.
+            parameters = [name for name in context.resolved.matches[rule] if name in context.manifest.parameters]
+            if rule.plan == "fsdp" and parameters:
+                found[rule, "FSDP wraps modules, and this is a parameter"] += parameters
+        for plan in (context.resolved.tp, context.resolved.ep):
+            for assignment in plan.values():
                 objection = self._objection(assignment, context)
                 if objection:
                     found[assignment.rule, objection].append(assignment.target)
@@ -58,7 +63,7 @@ class StyleCannotShard(Rule):
         if assignment.is_parameter:
             module, entry = context.manifest.parameters[assignment.target]
             if assignment.by_module and style.objection(module):
-                return style.objection(module)
+                return None  # the module itself has this finding
             return style.parameter_objection(module, entry)
         module = context.manifest.modules[assignment.target]
         return style.model_objection(context.manifest) or style.objection(module)

@@ -41,7 +41,5 @@ class TrainerCountsOneBatch(Rule):
             span=size_span(context, "ep_implementation", "ep_size", "target"),
             label="dispatches tokens in training",
             labels=size_labels(context, "target"),
-            help=(
-                f"`ep_implementation: all_reduce`, with ep_size == tp_size (now {layout.ep_size}, {layout.tp_size})",
-            ),
+            help=("`ep_implementation: all_reduce`, with ep_size == tp_size ",),
         )

@@ -30,6 +30,8 @@ class UnprovedOverride(Rule):
             return
         for departure in departures(context):
             rule = departure.rule
+            if rule.plan == "tp" and context.flow.is_judged:
+                continue  # the dataflow proves or refutes it, or says what it can't follow
             if create(rule.style, rule.plan) is None:
                 continue  # an unknown style has an error of its own
             own = f"`{departure.own}`" if departure.own else "no style"
@@ -46,7 +48,11 @@ class UnprovedOverride(Rule):
         yield from self._left_out(context)
 
     def _left_out(self, context: CheckContext) -> Iterator[Diagnostic]:
-        missing = left_out(context)
+        missing = {
+            rule: names
+            for rule, names in left_out(context).items()
+            if not (rule.plan == "tp" and context.flow.is_judged)
+        }
         # A plan that does nothing is refused by PL112.
         if missing and (context.resolved.tp or context.resolved.ep):
             targets = [target for names in missing.values() for target in names]

@@ -39,7 +39,7 @@ def counted(step: Step) -> Type:
     """Numbers in order: another extent is another value."""
     for rank in range(step.ranks):
         for argument in step.op.arguments:
-            if isinstance(argument, list) and argument[:1] == ["n"]:
-                if step.number(argument, rank) != step.number(argument, None):
-                    raise CantFollowError("numbers counted over a shard")
+            is_number = isinstance(argument, list) and argument[:1] == ["n"]
+            if is_number and step.number(argument, rank) != step.number(argument, None):
+                raise CantFollowError("numbers counted over a shard")
     return WHOLE

@@ -16,8 +16,8 @@ _NONLINEAR = (
     "clamp_min", "clamp_max", "clip", "abs", "cos", "sin", "erf", "erfinv", "log1p", "expm1", "relu6", "hardtanh",
     "leaky_relu", "elu", "mish", "hardswish", "log_sigmoid", "logsigmoid", "reciprocal", "rpow", "eq", "ne", "lt", "le",
     "gt", "ge", "greater", "less", "invert", "bitwise_not", "logical_not", "isnan", "isinf", "nan_to_num", "round",
-    "floor", "ceil", "sign", "int", "long", "bool", "maximum", "minimum", "and", "or", "logical_and", "logical_or", "xor",
-    "remainder", "floordiv", "floor_divide", "fmod", "rdiv", "_softmax_backward_data", "threshold", "atan2",
+    "floor", "ceil", "sign", "int", "long", "bool", "maximum", "minimum", "and", "or", "logical_and", "logical_or",
+    "xor",    "remainder", "floordiv", "floor_divide", "fmod", "rdiv", "_softmax_backward_data", "threshold", "atan2",
 )  # fmt: skip
 
 
@@ -97,7 +97,9 @@ def broadcast(step: Step, values: Iterable[int]) -> Type:
         if kind.dim + count - len(step.shape(value)) != dim:
             raise step.mismatch(Kind.SHARDS_DISAGREE, "its inputs are sharded on different dims", first, value)
         if kind.pieces != lead.pieces:
-            raise step.mismatch(Kind.SHARDS_DISAGREE, f"a rank's parts differ: {said(lead)} and {said(kind)}", first, value)
+            raise step.mismatch(
+                Kind.SHARDS_DISAGREE, f"a rank's parts differ: {said(lead)} and {said(kind)}", first, value
+            )
     for value in values:
         _fits(step, value, dim - count, lead, first)
     return Sharded(dim, lead.pieces, lead.origin)

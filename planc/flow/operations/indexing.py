@@ -157,7 +157,14 @@ def _is_constant(step: Step, value: int) -> bool:
     producer = step.flow.producers.get(value)
     while producer is not None and producer.name == "setitem":
         return False
-    return producer is not None and producer.name in ("new_empty", "empty", "zeros", "new_zeros", "zeros_like", "empty_like")
+    return producer is not None and producer.name in (
+        "new_empty",
+        "empty",
+        "zeros",
+        "new_zeros",
+        "zeros_like",
+        "empty_like",
+    )
 
 
 @operation("chunk", "split", "split_with_sizes", "tensor_split", "unbind")
@@ -254,7 +261,9 @@ def _joined(step: Step, kinds: list[Type], dim: int) -> Type:
     offset = 0
     for value, kind in zip(step.inputs, kinds, strict=True):
         if not isinstance(kind, Sharded) or kind.dim != dim:
-            raise step.mismatch(Kind.SHARDS_DISAGREE, f"a part of one input is joined with all of another ({kind})", value)
+            raise step.mismatch(
+                Kind.SHARDS_DISAGREE, f"a part of one input is joined with all of another ({kind})", value
+            )
         for rank, pieces in enumerate(kind.pieces):
             parts[rank].extend(shifted(pieces, offset))
         offset += step.shape(value)[dim]
@@ -318,7 +327,9 @@ def gather(step: Step) -> Type:
     kind = step.type(step.inputs[0])
     dim = step.dim(step.argument(1, "dim"), len(step.shape(step.inputs[0])))
     if isinstance(kind, Sharded) and kind.dim == dim:
-        raise step.mismatch(Kind.NEEDS_WHOLE, f"it picks places of {step.shape(step.inputs[0])[dim]}, a rank has a part")
+        raise step.mismatch(
+            Kind.NEEDS_WHOLE, f"it picks places of {step.shape(step.inputs[0])[dim]}, a rank has a part"
+        )
     others = [step.type(value) for value in step.inputs[1:]]
     if isinstance(kind, Sharded | Fill) or any(not isinstance(other, type(WHOLE)) for other in others):
         raise CantFollowError("places picked of a part")

@@ -23,7 +23,9 @@ def _with_bias(step: Step, result: Type, bias: int) -> Type:
     if isinstance(result, PartialSum):
         if isinstance(kind, PartialSum) or step.adds_bias_after:
             return result
-        raise step.mismatch(Kind.BIAS_ON_EVERY_RANK, "every rank adds the whole bias, and the sum has it many times", bias)
+        raise step.mismatch(
+            Kind.BIAS_ON_EVERY_RANK, "every rank adds the whole bias, and the sum has it many times", bias
+        )
     shard = result if isinstance(result, Sharded) and result.dim == last else None
     if shard is None and not isinstance(kind, Sharded):
         return result
@@ -35,9 +37,7 @@ def _with_bias(step: Step, result: Type, bias: int) -> Type:
     return result
 
 
-def _product(
-    step: Step, left: int, right: int, contracted: dict[int, int], outer: dict[int, int], keep: int
-) -> Type:
+def _product(step: Step, left: int, right: int, contracted: dict[int, int], outer: dict[int, int], keep: int) -> Type:
     """The product of `left` and `right`.
 
     `contracted` maps dims of `left` to those of `right` that are summed over, `outer` the dims of `right` to those of
@@ -56,7 +56,9 @@ def _product(
         detail = f"the whole input meets a weight of {other.sizes[0]} input features of {step.shape(right)[other.dim]}"
         raise step.mismatch(Kind.NEEDS_SHARD, detail, right, left)
     if isinstance(one, Sharded) and isinstance(other, Sharded):
-        raise step.mismatch(Kind.SHARDS_DISAGREE, "both factors are sharded, on dims that aren't multiplied", left, right)
+        raise step.mismatch(
+            Kind.SHARDS_DISAGREE, "both factors are sharded, on dims that aren't multiplied", left, right
+        )
     if isinstance(one, Sharded):
         return one
     if isinstance(other, Sharded):

@@ -8,8 +8,8 @@ from planc.flow.step import Step, operation
 from planc.flow.types import Fill, PartialSum, Sharded, Type
 
 _KEEPS_DIM = ("softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp", "normalize", "flip", "sort", "argsort")
-_DROPS_DIM = ("mean", "max", "min", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "norm", "prod", "any",
-              "all", "linalg_vector_norm", "median")  # fmt: skip
+_DROPS_DIM = ("mean", "max", "min", "amax", "amin", "argmax", "argmin", "logsumexp", "var", "std", "norm", "prod",
+              "any", "all", "linalg_vector_norm", "median")  # fmt: skip
 _LINEAR = ("mean", "cumsum", "flip")
 
 

@@ -1,0 +1,231 @@
+"""From a fault in the dataflow to a finding: whose rule it is, what would be legal, and which layers have it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from planc.diagnostics.codes import Code
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
+from planc.flow.analysis import FlowAnalysis, Judgement
+from planc.flow.problems import Kind, Problem
+from planc.model.manifest import generic_name
+from planc.resolve.resolved import Assignment
+from planc.styles.registry import create
+from planc.styles.style import Style
+from planc.syntax.plan import PlanRule
+
+if TYPE_CHECKING:
+    from planc.check.rule import CheckContext
+
+# So many changes of the plan are tried to find which rule is at fault.
+_MOST_TRIALS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The key whose change mends a fault: `rule` where the plan has one, `style` what mends it."""
+
+    key: str
+    rule: PlanRule | None
+    style: str
+    from_model: bool
+
+
+def findings(context: "CheckContext", code: Code, *kinds: Kind) -> Iterator[Diagnostic]:
+    """One finding for every fault of these kinds, those with the same cause together."""
+    analysis = context.flow
+    told: set[tuple[Any, ...]] = set()
+    for problem, judgement in analysis.problems:
+        if problem.kind not in kinds:
+            continue
+        finding = _describe(context, code, problem, judgement)
+        mark = (finding.key, generic_name(problem.module), generic_name(problem.parameter or ""), problem.detail)
+        if mark not in told:
+            told.add(mark)
+            yield finding
+
+
+def _describe(context: "CheckContext", code: Code, problem: Problem, judgement: Judgement) -> Diagnostic:
+    culprit = context.culprits.get(_mark(problem))
+    involved = list(_involved(context, problem))
+    rule = culprit.rule if culprit is not None else next(iter(_by_user(involved)), None)
+    subject = problem.parameter or problem.module or context.manifest.file.class_name
+    targets = judgement.alike(subject) if subject else ()
+    labels = tuple(
+        Label(other.span, f"`{other.style.text}` from here")
+        for other in dict.fromkeys(a.rule for a in involved)
+        if other is not rule and not other.span.is_virtual
+    )
+    span = rule.span if rule is not None else context.plan.tp_plan.span
+    return code.found(
+        f"`{_short(subject)}`: {problem.detail}",
+        span=span,
+        label=_label(rule, culprit),
+        labels=labels[:4],
+        key=culprit.key if culprit is not None else rule.key.text if rule is not None else generic_name(subject),
+        targets=targets[:3],
+        target_count=len(targets),
+        notes=tuple(_notes(problem)),
+        help=tuple(_help(problem, culprit)),
+        fix=_fix(rule, culprit),
+    )
+
+
+def _short(name: str) -> str:
+    """The last two names of a module: enough to know it by."""
+    parts = [part for part in name.split(".") if not part.isdecimal()]
+    return ".".join(parts[-2:])
+
+
+def _label(rule: PlanRule | None, culprit: Culprit | None) -> str:
+    if rule is None:
+        return "no rule for it here" if culprit is not None else ""
+    return f"`{rule.style.text}` from here"
+
+
+def _notes(problem: Problem) -> Iterator[str]:
+    path = [name for name in problem.path if name]
+    if len(path) > 1:
+        yield "from " + " to ".join(f"`{_short(name)}`" for name in path)
+    made = [f"`{generic_name(origin.target)}` ({origin.style})" for origin in problem.origins]
+    if made:
+        yield "the shard comes from " + " and ".join(made)
+
+
+def _help(problem: Problem, culprit: Culprit | None) -> Iterator[str]:
+    if culprit is not None:
+        whose = "as in the model's own plan" if culprit.from_model else "then it fits"
+        yield f"`{culprit.key}: {culprit.style}`, {whose}"
+    advice = _ADVICE.get(problem.kind)
+    if advice is not None:
+        yield advice
+
+
+_ADVICE: Mapping[Kind, str] = {
+    Kind.NEEDS_WHOLE: "gather what comes in (`colwise_gather_output`), or shard the weight by its inputs (`rowwise`)",
+    Kind.NEEDS_SHARD: "shard the producer (`colwise`), or let it take its part of the whole (`rowwise_split_input`)",
+    Kind.UNREDUCED: "sum it first: `rowwise` on a projection, `moe_tp_experts` on experts, `all_reduce` elsewhere",
+    Kind.SUMMED_TWICE: "leave the sum out, or don't complete the value before",
+    Kind.PACKED_CUT: "`packed_colwise` cuts every packed part",
+    Kind.REDUCED_OVER_SHARD: "gather before: `colwise_gather_output` on the projection, `rowwise_split_input` after",
+    Kind.PARTIAL_GRADIENT: "`replicated_with_grad_allreduce` sums the gradient of a replicated parameter",
+    Kind.MIXED_TENSORS: "`local_params` runs a module on its own shards",
+}
+
+
+def _fix(rule: PlanRule | None, culprit: Culprit | None) -> Fix | None:
+    if rule is None or culprit is None or rule.origin != "user" or rule.span.is_virtual:
+        return None
+    return Fix(f"write `{culprit.style}`", (Edit(rule.style.span, culprit.style),), safe=False)
+
+
+def _involved(context: "CheckContext", problem: Problem) -> Iterator[Assignment]:
+    """The assignments behind a fault: where it shows, where its types come from, and the way between."""
+    names = [problem.module, *(origin.target for origin in problem.origins), *problem.path]
+    if problem.parameter is not None:
+        names = [problem.parameter, *names]
+    for name in dict.fromkeys(names):
+        assignment = context.resolved.tp.get(name)
+        if assignment is not None:
+            yield assignment
+
+
+def _by_user(assignments: Sequence[Assignment]) -> list[PlanRule]:
+    rules = dict.fromkeys(a.rule for a in assignments)
+    return sorted(rules, key=lambda rule: rule.origin != "user")
+
+
+def culprits(context: "CheckContext") -> Mapping[tuple[Any, ...], Culprit]:
+    """For each fault, the one key whose change mends it, by trying: first what the model's own plan says there."""
+    analysis = context.flow
+    open_problems = {_mark(problem): problem for problem, _ in analysis.problems}
+    found: dict[tuple[Any, ...], Culprit] = {}
+    trials = 0
+    for key, style, rule, from_model, changes in _repairs(context, list(open_problems.values())):
+        if not open_problems or trials >= _MOST_TRIALS:
+            break
+        trials += 1
+        left = {_mark(problem) for problem, _ in analysis.with_styles(changes).problems}
+        if len(left) > len(analysis.problems):
+            continue
+        for mark in [mark for mark in open_problems if mark not in left]:
+            del open_problems[mark]
+            found[mark] = Culprit(key, rule, style, from_model)
+    return found
+
+
+def _mark(problem: Problem) -> tuple[Any, ...]:
+    return (problem.kind, problem.module, problem.operation, problem.parameter)
+
+
+Repair = tuple[str, str, PlanRule | None, bool, dict[str, Style | None]]
+
+
+def _repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iterator[Repair]:
+    """Changes of one key each, likely ones first: back to the model's own style there."""
+    yield from sorted(_own_repairs(context), key=lambda repair: not _is_near(repair[0], problems))
+    yield from _other_repairs(context, problems)
+
+
+def _is_near(key: str, problems: Sequence[Problem]) -> bool:
+    for problem in problems:
+        names = [problem.module, problem.parameter or "", *problem.path, *(o.target for o in problem.origins)]
+        if any(generic_name(name) in (key, f"{key}.weight") for name in names):
+            return True
+    return False
+
+
+def _own_repairs(context: "CheckContext") -> Iterator[Repair]:
+    changes: dict[str, dict[str, Style | None]] = {}
+    rules: dict[str, PlanRule | None] = {}
+    styles: dict[str, str] = {}
+    for name in dict.fromkeys([*context.own.tp, *context.resolved.tp]):
+        own, now = context.own.tp.get(name), context.resolved.tp.get(name)
+        if own is not None and now is not None and own.style.text == now.style.text:
+            continue
+        given = own or now
+        assert given is not None
+        key = (now or given).rule.key.text if own is None else own.rule.key.text
+        changes.setdefault(key, {})[name] = create(own.style, "tp") if own is not None else None
+        rules.setdefault(key, now.rule if now is not None else None)
+        styles.setdefault(key, own.style.text if own is not None else "replicate")
+    for key, change in changes.items():
+        yield key, styles[key], rules[key], True, change
+
+
+_CANDIDATES = ("replicated_with_grad_allreduce", "colwise_gather_output", "rowwise_split_input", "colwise", "rowwise",
+               "packed_colwise", "all_reduce", "moe_tp_experts", "local_params", "replicate")  # fmt: skip
+
+
+def _other_repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iterator[Repair]:
+    """Another style on a rule that a fault involves, or on the owner of a parameter with a wrong gradient."""
+    for problem in problems:
+        names = [problem.module, *(origin.target.removesuffix(".weight") for origin in problem.origins)]
+        for name in dict.fromkeys(name for name in names if name in context.manifest.modules):
+            module = context.manifest.modules[name]
+            now = context.resolved.tp.get(name)
+            for text in _CANDIDATES:
+                style = _create(text)
+                if style.objection(module) is not None or (now is not None and now.style.name == text):
+                    continue
+                yield generic_name(name), text, now.rule if now else None, False, _changed(context, name, style)
+
+
+def _changed(context: "CheckContext", name: str, style: Style) -> dict[str, Style | None]:
+    """`style` on every module of this generic name, and on its parameters."""
+    modules = [other for other in context.names.get(generic_name(name), ()) if other in context.manifest.modules]
+    changes: dict[str, Style | None] = dict.fromkeys(modules, style)
+    for other in modules:
+        changes.update(dict.fromkeys(context.manifest.modules[other].parameters, style))
+    return changes
+
+
+def _create(name: str) -> Style:
+    from planc.styles.registry import get
+
+    found = get(name, "tp")
+    assert found is not None
+    return found()
+
+
+__all__ = ["Culprit", "FlowAnalysis", "culprits", "findings"]

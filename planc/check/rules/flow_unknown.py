@@ -1,0 +1,54 @@
+"""PL420."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import define
+from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.model.manifest import generic_name
+
+
+@define("PL420", "flow-not-followed", Severity.UNKNOWN)
+class FlowNotFollowed(Rule):
+    """Says what the layout types couldn't follow: it is neither proved nor refuted.
+
+    planc records once how tensors flow through a model and follows their layouts by rules of single operations. An
+    operation without a rule, a style from elsewhere, or a model that could not be watched leaves what depends on it
+    open.
+
+    Example: a custom style that is registered by a package.
+
+    Use `planc verify` instead, which tries the plan on a small copy of the model.
+    """
+
+    def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        analysis = context.flow
+        if context.layout.tp_size <= 1 or not context.resolved.tp:
+            return
+        if analysis.flow is None:
+            yield self._found("the model could not be watched: nothing is known of what flows between its modules", ())
+            return
+        if analysis.foreign:
+            names = tuple(dict.fromkeys(map(generic_name, analysis.foreign)))
+            yield self._found(f"{_listed(names)}: what the style does is not known", analysis.foreign)
+        reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for judgement in analysis.judgements:
+            for unfollowed in judgement.unfollowed:
+                reasons[(unfollowed.operation, unfollowed.reason)].extend(judgement.alike(unfollowed.module))
+        for (operation, reason), modules in reasons.items():
+            names = tuple(dict.fromkeys(map(generic_name, modules)))
+            yield self._found(f"{_listed(names)}: `{operation}` can't be followed ({reason})", tuple(modules))
+
+    def _found(self, message: str, targets: tuple[str, ...]) -> Diagnostic:
+        return self.code.found(
+            message,
+            targets=targets[:3],
+            target_count=len(targets),
+            help=("`planc verify` tries the plan on a small copy of the model",),
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

@@ -1,0 +1,102 @@
+"""How often `planc check` agrees with the truth table; writes `docs/conformance.md`.
+
+python -m tests.conformance.agreement [--models llama ...] [--show]
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.conformance.predictions import Row, manifest_of, rows
+from tests.conformance.truth_table import MODELS, SIZES, read
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "conformance.md"
+HEAD = """# How far `planc check` agrees with reality
+
+For each model type: the released tensor-parallel plan, every plan with one rule dropped or one style swapped for
+another, and seeded changes of two to four rules of a block, at tp 2 and 3. The truth is transformers' own application
+of the plan to a small copy on simulated ranks (inference, training, every gradient); the prediction is `planc check`
+on the same copy's manifest, without running anything. `tests/conformance/truths/` holds the truths.
+
+Regenerate with `python -m tests.conformance.truth_table` (slow: it tries the plans) and
+`python -m tests.conformance.agreement` (fast: it compares, and writes this page).
+
+- *wrong*: plans that transformers refuses, that crash, or that give another forward or other gradients.
+- *agree*: of the plans that check decides, how many it decides as the truth is.
+- *proved but wrong*, *refuted but right*: the two ways to be mistaken.
+- *named*: of the wrong changes of a single rule that check refutes, how many findings name that rule.
+"""
+
+
+def collect(models: Sequence[str]) -> list[Row]:
+    """Every row of the tables that exist."""
+    found: list[Row] = []
+    for model_type in models:
+        manifest = None
+        for size in SIZES:
+            table = read(model_type, size)
+            if table is not None:
+                manifest = manifest_of(table)
+                found.extend(rows(table, manifest))
+    return found
+
+
+def line(name: str, some: Sequence[Row]) -> str:
+    """One row of the page."""
+    wrong = sum(row.truth != "right" for row in some)
+    unknown = sum(row.verdict == "unknown" for row in some)
+    decided = [row for row in some if row.verdict != "unknown"]
+    agree = sum(row.agrees for row in decided)
+    missed = sum(row.verdict == "proved" and row.truth != "right" for row in some)
+    alarms = sum(row.verdict == "refuted" and row.truth == "right" for row in some)
+    single = [r for r in decided if len(r.mutation.changes) == 1 and r.truth != "right" and r.verdict == "refuted"]
+    named = sum(row.names_the_rule for row in single)
+    return (
+        f"| {name} | {len(some)} | {wrong} | {percent(agree, len(decided))} | {missed} | {alarms} "
+        f"| {percent(unknown, len(some))} | {percent(named, len(single))} |"
+    )
+
+
+def percent(part: int, whole: int) -> str:
+    """A share, to a tenth of a percent, never rounded up to all."""
+    return "-" if not whole else f"{int(1000 * part / whole) / 10:.1f} %"
+
+
+def page(found: Sequence[Row]) -> str:
+    """The document."""
+    head = "| model type | plans | wrong | agree | proved but wrong | refuted but right | unknown | named |"
+    models = dict.fromkeys(row.model_type for row in found)
+    lines = [line(name, [row for row in found if row.model_type == name]) for name in models]
+    table = [head, "|---|---:|---:|---:|---:|---:|---:|---:|", *lines, line("**all**", found)]
+    return "\n".join([HEAD, *table, ""])
+
+
+def show(found: Iterable[Row]) -> None:
+    """Print every row where check is mistaken, and what it left open."""
+    for row in found:
+        changes = "; ".join(f"{key}: {style or 'dropped'}" for key, style in row.mutation.changes) or "released"
+        codes = Counter(finding.code for finding in row.findings if finding.severity in ("error", "unknown"))
+        if row.verdict == "unknown":
+            print(f"unknown  {row.model_type} tp{row.size} {changes} [{row.truth}] {dict(codes)}")
+        elif not row.agrees:
+            print(f"MISTAKEN {row.model_type} tp{row.size} {changes} [{row.truth}] {row.verdict} {dict(codes)}")
+        elif len(row.mutation.changes) == 1 and row.truth != "right" and not row.names_the_rule:
+            print(f"unnamed  {row.model_type} tp{row.size} {changes} {[(f.code, f.key) for f in row.findings]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--show", action="store_true", help="print what check is mistaken about, write nothing")
+    options = parser.parse_args()
+    found = collect(options.models)
+    if options.show:
+        show(found)
+        print(line("all", found))
+    else:
+        DOCUMENT.write_text(page(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What changed plans really do: tried on a small copy of each model, and kept in `truths/`.
+
+    python -m tests.conformance.truth_table [--models llama ...] [--seconds 3600]
+
+adds what is missing. `python -m tests.conformance.agreement` compares the table with what `planc check` says.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.mutations import Mutation, several, single
+
+FOLDER = Path(__file__).parent / "truths"
+MODELS = (
+    "llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "gemma2", "gemma3_text", "phi3",
+    "glm4_moe", "olmo2", "olmoe", "gpt_neox", "apertus", "qwen3_next", "granite", "cohere2", "starcoder2", "phi",
+    "mistral", "granitemoe", "glm4", "smollm3", "seed_oss", "ernie4_5", "exaone4", "olmo3", "helium", "nemotron_h",
+    "phimoe", "minimax", "hunyuan_v1_moe", "dots1", "jais2", "cohere", "arcee", "qwen2_moe", "ernie4_5_moe", "bitnet",
+)  # fmt: skip
+SIZES = (2, 3)
+SEVERAL = 40
+
+
+def wanted(rules: dict[str, str], live: frozenset[str], size: int, one_in: int) -> Iterator[Mutation]:
+    """The mutations of one model at one size, of the swaps and of those of several rules one in `one_in`."""
+    for number, mutation in enumerate(single(rules, live)):
+        is_swap = bool(mutation.changes) and mutation.changes[0][1] is not None
+        if not is_swap or number % one_in == 0:
+            yield mutation
+    yield from list(several(rules, live, SEVERAL, seed=size))[::one_in]
+
+
+def read(model_type: str, size: int) -> dict[str, Any] | None:
+    """The table of one model at one size, None where there is none yet."""
+    path = FOLDER / f"{model_type}-tp{size}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
+    """Try what is missing, until `deadline`."""
+    from planc.verify.truth import TruthBench, _default
+
+    table = read(model_type, size)
+    if table is not None and table["complete"]:
+        return
+    bench = TruthBench.of(_default(model_type), size)
+    if bench is None or bench.laboratory.reference.ill_conditioned:
+        print(f"{model_type} tp{size}: no copy that can tell", flush=True)
+        return
+    model: Any = bench.copy.model
+    rules = dict(model._tp_plan)
+    names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
+    live = frozenset(key for key in rules if any(_generic(name) == key or name == key for name in names))
+    config = model.config.to_dict()
+    table = table or {
+        "model_type": model_type,
+        "size": size,
+        "class": type(model).__name__,
+        "config": config,
+        "rules": rules,
+        "truths": [],
+        "complete": False,
+    }
+    table["truths"] = table["truths"] or []
+    known = {json.dumps(changes) for changes, _ in table["truths"]}
+    for mutation in wanted(rules, live, size, one_in):
+        changes = [list(change) for change in mutation.changes]
+        if json.dumps(changes) in known:
+            continue
+        if time.time() > deadline:
+            break
+        known.add(json.dumps(changes))
+        table["truths"].append([changes, bench.judge(mutation.apply(rules))])
+    else:
+        table["complete"] = one_in == 1
+    bench.laboratory.close()
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / f"{model_type}-tp{size}.json").write_text(_text(table))
+    print(f"{model_type} tp{size}: {len(table['truths'])} plans", flush=True)
+
+
+def _generic(name: str) -> str:
+    from planc.model.manifest import generic_name
+
+    return generic_name(name)
+
+
+def _text(table: dict[str, Any]) -> str:
+    """One line a truth, so that differences can be read."""
+    head = {key: value for key, value in table.items() if key != "truths"}
+    lines = ",\n".join(f"  {json.dumps(truth)}" for truth in table["truths"])
+    return json.dumps(head, sort_keys=True)[:-1] + ', "truths": [\n' + lines + "\n]}\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--one-in", type=int, default=1, help="try only one in so many swaps, for a quick look")
+    options = parser.parse_args()
+    deadline = time.time() + options.seconds
+    for size in options.sizes:
+        for model_type in options.models:
+            try:
+                build(model_type, size, deadline, options.one_in)
+            except Exception as error:
+                print(f"{model_type} tp{size}: {type(error).__name__}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
