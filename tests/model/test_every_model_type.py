@@ -110,3 +110,11 @@ def test_tied_parameters_are_listed_under_each_name() -> None:
     assert manifest.file.ties == (("lm_head.weight", "model.embed_tokens.weight"),)
     assert {"lm_head.weight", "model.embed_tokens.weight"} <= manifest.parameters.keys()
     assert len(manifest.parameters) == len(list(model.named_parameters())) + 1
+
+
+def test_shared_tensors_are_ties_without_being_declared() -> None:
+    model = nn.Module()
+    model.one, model.other, model.third = (nn.Linear(2, 2, bias=False) for _ in range(3))
+    model.other.weight = model.third.weight = model.one.weight
+    ties = build_manifest(model, "shared", trace=False).ties
+    assert ties == (("other.weight", "one.weight"), ("third.weight", "one.weight"))

@@ -1,12 +1,15 @@
 """Build a model on the meta device, and write down what it is."""
 
+import contextlib
 import importlib.metadata
 import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from planc.model.building.configs import config_fields
 from planc.model.building.instantiate import instantiate
@@ -24,7 +27,8 @@ log = logging.getLogger(__name__)
 
 def build(source: Source, *, trust_remote_code: bool = False) -> ManifestFile:
     """The manifest of what `source` names. Raises ModelError."""
-    return build_manifest(build_model(source, trust_remote_code=trust_remote_code), source.name)
+    with _quiet():
+        return build_manifest(build_model(source, trust_remote_code=trust_remote_code), source.name)
 
 
 def build_model(
@@ -83,20 +87,29 @@ def versions() -> dict[str, str]:
     return {library: importlib.metadata.version(library).partition("+")[0] for library in ("torch", "transformers")}
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' warnings on token ids, missing kernels and the like: nothing is loaded or generated."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        transformers_logging.set_verbosity(before)
+
+
 def _ties(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> Iterator[tuple[str, str]]:
     """(tied parameter, the parameter it shares), as transformers declares them, then as tensors are shared."""
     declared: dict[str, str] = dict(getattr(model, "all_tied_weights_keys", None) or {})
-    for tied, source in declared.items():
-        if tied in parameters and source in parameters:
-            yield tied, source
-    first: dict[int, str] = {}
+    known = {tied: source for tied, source in declared.items() if tied in parameters and source in parameters}
+    yield from known.items()
+    sources = {id(parameters[source]): source for source in known.values()}
     for name, parameter in parameters.items():
-        if (
-            name not in declared
-            and first.setdefault(id(parameter), name) != name
-            and first[id(parameter)] not in declared
-        ):
-            yield name, first[id(parameter)]
+        source = sources.setdefault(id(parameter), name)
+        if source != name and name not in known:
+            yield name, source
 
 
 def _name_of(model: nn.Module, getter: str) -> str | None:
