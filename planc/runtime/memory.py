@@ -8,15 +8,19 @@ import torch
 from planc.runtime.errors import RunError
 
 
-def refuse_too_large(needed: int, device: torch.device) -> None:
-    """Raises `RunError` when `needed` bytes don't fit: on the CPU, together with the other ranks of this machine."""
+def refuse_too_large(needed: int, device: torch.device, ranks: int) -> None:
+    """Raises `RunError` when `needed` bytes for each of `ranks` that share the memory of `device` don't fit."""
     free = free_bytes(device)
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device.type == "cpu" else 1
     if free is not None and needed * ranks > free:
         each = (
-            f"{ranks} ranks of this machine need {in_words(needed)} each" if ranks > 1 else f"needs {in_words(needed)}"
+            f"{ranks} ranks of this machine need {in_words(needed)} each" if ranks > 1 else f"{in_words(needed)} needed"
         )
         raise RunError(f"the model doesn't fit: {each}, and {in_words(free)} are free")
+
+
+def sharing(device: torch.device) -> int:
+    """How many ranks share the memory of this rank's device: those of this machine on the CPU."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if device.type == "cpu" else 1
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -15,7 +15,7 @@ from planc.runtime.apply import find_program, session, shard
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
-from planc.runtime.memory import refuse_too_large
+from planc.runtime.memory import refuse_too_large, sharing
 from planc.runtime.session import Session
 from planc.runtime.sources import RandomWeights, SafetensorsFolder, TensorSource
 
@@ -60,7 +60,7 @@ def prepare(
     source = weights(built, checkpoint, seed)
     built = shard(built, program, joined)
     device = joined.device if joined is not None else torch.device("cpu")
-    refuse_too_large(bytes_held(built), device)
+    refuse_too_large(bytes_held(built), device, sharing(device))
     applied = perf_counter()
     loaded = load_weights(built, source, device, progress=progress)
     materialise_rest(built, device)

@@ -18,6 +18,31 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).abs().max() / (expected.abs().max() + 1e-12))
 
 
+def differing_shards(whole: Any, model: Any, styles: dict[str, str], mesh: Any) -> list[str]:
+    """Parameters whose local tensor or placements aren't those that transformers' own application gives."""
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    theirs = copy.deepcopy(whole)
+    for tied in theirs.all_tied_weights_keys:
+        # As `from_pretrained` does: tied weights are one again only after the plan was applied.
+        owner, _, name = tied.rpartition(".")
+        module = theirs.get_submodule(owner)
+        module._parameters[name] = torch.nn.Parameter(module._parameters[name].detach().clone())
+    apply_tensor_parallelism(theirs, mesh, styles)
+    theirs.tie_weights()
+    expected = dict(theirs.named_parameters(remove_duplicate=False))
+    found = dict(model.named_parameters(remove_duplicate=False))
+    assert found.keys() == expected.keys()
+    return [name for name in expected if not same(found[name], expected[name])]
+
+
+def same(found: Any, expected: Any) -> bool:
+    if type(found.data) is not type(expected.data):
+        return False
+    local, other = getattr(found, "_local_tensor", found), getattr(expected, "_local_tensor", expected)
+    return torch.equal(local, other) and getattr(found, "placements", ()) == getattr(expected, "placements", ())
+
+
 def worst_errors(names: list[str]) -> dict[str, dict[str, float]]:
     """For each model: the largest relative error of logits (with and without autograd), loss and gradients."""
     from transformers.distributed import DistributedConfig
@@ -33,7 +58,7 @@ def worst_errors(names: list[str]) -> dict[str, dict[str, float]]:
         model = copy.deepcopy(whole)
         styles, _, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=size))
         apply_operations(model, operations(model, styles), meshes)
-        errors: dict[str, Any] = {}
+        errors: dict[str, Any] = dict.fromkeys(differing_shards(whole, model, styles, meshes.of("tp")), float("inf"))
         with torch.no_grad():
             errors["inference"] = error(model(ids).logits, logits)
         own_logits, own_loss, own = run(model, ids)

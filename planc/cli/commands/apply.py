@@ -13,7 +13,7 @@ import click
 from planc.api import PlanError, lowered
 from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import write
-from planc.cli.status import USAGE, exit_status
+from planc.cli.status import OK, USAGE, exit_status
 from planc.diagnostics.diagnostic import Report
 from planc.diagnostics.render import render
 from planc.diagnostics.render.screen import Screen
@@ -71,7 +71,28 @@ def command(given: Inputs, checkpoint: str | None, random_weights: bool, nproc: 
     if report.diagnostics:
         click.echo(render("text", [report], Screen.of(sys.stderr)), err=True, nl=False)
     folder = folder_with_weights(given, checkpoint, random_weights)
-    return start(given, program, folder, click.get_current_context().meta.get(SCRIPT), options)
+    script = click.get_current_context().meta.get(SCRIPT)
+    if script is None and "RANK" not in os.environ and (status := refuse_too_large(report, program.layout.world_size)):
+        return status
+    return start(given, program, folder, script, options)
+
+
+def refuse_too_large(report: Report, ranks: int) -> int:
+    """USAGE, with a message, when ranks that share this machine's memory can't hold the model."""
+    from torch import device
+
+    from planc.runtime import memory
+    from planc.runtime.errors import RunError
+    from planc.runtime.mesh import device_type
+    from planc.runtime.rank import tell
+
+    if device_type() != "cpu":
+        return OK
+    try:
+        memory.refuse_too_large(report.coverage.bytes_per_rank, device("cpu"), ranks)
+    except RunError as error:
+        return tell(error)
+    return OK
 
 
 def compiled(given: Inputs) -> "tuple[Report, Program | None, str]":
