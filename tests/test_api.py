@@ -23,7 +23,7 @@ def test_check() -> None:
     assert report.layout["tp_size"] == 4
     wrong = planc.check(MODEL, tp_size=8)
     assert not wrong.ok
-    assert codes(wrong) == {"PL301"}
+    assert "PL301" in codes(wrong)
 
 
 def test_a_plan_is_a_file_a_dict_or_parsed(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a_plan_is_a_file_a_dict_or_parsed(tmp_path: Path) -> None:
     file.write_text("tp_size: 8\ntp_plan:\n  model.layers.*.self_attn.k_proj: colwise\n")
     parsed, _ = parse_text(file.read_text(), "text.yaml")
     for plan in (content, file, str(file), parsed):
-        report = planc.check(MODEL, plan)
+        report = planc.check(MODEL, plan, select=["PL3"])
         assert codes(report) == {"PL301"}
         places = [d.span for d in report.diagnostics if d.key == "model.layers.*.self_attn.k_proj" and d.span]
         assert places
@@ -45,7 +45,7 @@ def test_a_config_object_is_a_plan() -> None:
         def to_dict(self) -> dict[str, object]:
             return {"tp_size": 8, "tp_plan": None}
 
-    assert codes(planc.check(MODEL, Config())) == {"PL301"}
+    assert codes(planc.check(MODEL, Config(), select=["PL3"])) == {"PL301"}
 
 
 def test_arguments_win_and_are_quoted() -> None:
@@ -74,7 +74,7 @@ def test_bad_input_is_a_finding(tmp_path: Path) -> None:
 
 def test_select_and_ignore() -> None:
     assert planc.check(MODEL, tp_size=8, select=["PL2"]).ok
-    assert planc.check(MODEL, tp_size=8, ignore=["kv-heads-not-divisible"]).ok
+    assert planc.check(MODEL, tp_size=8, select=["PL3"], ignore=["kv-heads-not-divisible"]).ok
 
 
 def test_resolve() -> None:
@@ -100,9 +100,9 @@ def test_compile() -> None:
     program = planc.compile(MODEL, tp_size=2)
     assert program.layout.tp_size == 2
     assert program.instructions
-    with pytest.raises(planc.PlanError, match="PL301") as caught:
+    with pytest.raises(planc.PlanError, match="PL") as caught:
         planc.compile(MODEL, tp_size=8)
-    assert codes(caught.value.report) == {"PL301"}
+    assert "PL301" in codes(caught.value.report)
 
 
 def test_stages_can_be_called_however_they_were_imported() -> None:

@@ -11,6 +11,7 @@ import click
 
 from planc.api import Analysis, Given, Settings, analyse
 from planc.cli.command_line import CommandLine
+from planc.syntax.fields import TARGETS
 
 Command = Callable[..., Any]
 SIZES = {
@@ -58,7 +59,7 @@ def inputs(function: Command, words_needed: bool = True) -> Command:
     @_size_options
     @click.option("--ep-implementation", metavar="NAME", help="How tokens reach their experts.")
     @click.option("--world-size", type=click.IntRange(min=1), metavar="N", help="Processes that the launcher starts.")
-    @click.option("--target", metavar="NAME", help="The runtime whose limits apply: torchrun or trainer.")
+    @click.option("--target", type=click.Choice(TARGETS), help="The runtime whose limits apply.")
     @click.option("--styles-module", multiple=True, metavar="MODULE", help="Import MODULE, which registers styles.")
     @click.option("--trust-remote-code", is_flag=True, help="Let a hub model's own code run to build it.")
     @click.option("--no-cache", is_flag=True, help="Build the model's manifest anew.")

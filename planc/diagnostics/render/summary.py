@@ -7,16 +7,20 @@ from planc.diagnostics.diagnostic import Report, Severity
 
 
 def summary(reports: Sequence[Report]) -> str:
-    """`3 plans checked: 1 error, 2 warnings in 1 plan`; what is unknown is counted too."""
+    """`3 plans checked: 1 error, 2 warnings in 1 plan, 3 notes`; what is unknown is counted too."""
     counts = Counter(d.severity for report in reports for d in report.diagnostics)
-    checked = f"{counted(len(reports), 'plan')} checked: "
-    found = [_severity(severity, counts[severity]) for severity in Severity if counts[severity]]
-    if not found:
-        return checked + "nothing to report"
-    where = ""
-    if len(reports) > 1:
-        where = f" in {counted(sum(bool(report.diagnostics) for report in reports), 'plan')}"
-    return checked + ", ".join(found) + where
+    serious = [_severity(s, counts[s]) for s in Severity if counts[s] and s is not Severity.NOTE]
+    found = []
+    if serious:
+        found.append(", ".join(serious) + (f" in {counted(_faulty(reports), 'plan')}" if len(reports) > 1 else ""))
+    if notes := counts[Severity.NOTE]:
+        found.append(counted(notes, "note"))
+    return f"{counted(len(reports), 'plan')} checked: {', '.join(found) or 'nothing to report'}"
+
+
+def _faulty(reports: Sequence[Report]) -> int:
+    """How many plans have more than notes."""
+    return sum(any(d.severity is not Severity.NOTE for d in report.diagnostics) for report in reports)
 
 
 def counted(count: int, noun: str) -> str:
