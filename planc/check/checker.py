@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from planc.check.registry import all_rules
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.diagnostics.span import Span
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
@@ -18,9 +19,24 @@ def run(context: CheckContext, select: Sequence[str] = (), ignore: Sequence[str]
 
 
 def _settled(findings: list[Diagnostic]) -> Iterator[Diagnostic]:
-    """Without what is unknown of a rule that is refuted anyway."""
-    refuted = {finding.key for finding in findings if finding.severity is Severity.ERROR} - {None}
-    return (f for f in findings if f.severity is not Severity.UNKNOWN or f.key not in refuted)
+    """One finding a cause: what flows between modules (PL4xx) is beside the point where the rule itself is refuted."""
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR and not _is_of_flow(finding)]
+    keys = {finding.key for finding in errors}
+    lines = {
+        line for finding in errors for line in map(_line, (finding.span, *(label.span for label in finding.labels)))
+    }
+    for finding in findings:
+        is_settled = finding.key is not None and (finding.key in keys or _line(finding.span) in lines)
+        if not (_is_of_flow(finding) and is_settled):
+            yield finding
+
+
+def _line(span: Span | None) -> tuple[str, int] | None:
+    return (span.file, span.line) if span else None
+
+
+def _is_of_flow(finding: Diagnostic) -> bool:
+    return finding.code.startswith("PL4")
 
 
 def in_order(findings: Iterator[Diagnostic]) -> list[Diagnostic]:

@@ -29,6 +29,7 @@ class HeadCut:
     heads: Heads
     attention: Attention | None
     targets: tuple[str, ...]
+    divisor: int
 
     @property
     def is_key_value(self) -> bool:
@@ -42,12 +43,18 @@ def head_cuts(context: CheckContext) -> Iterator[HeadCut]:
     size = context.layout.tp_size
     groups: dict[tuple[PlanRule, Heads, Attention | None], list[str]] = defaultdict(list)
     cut_by_query: set[str] = set()
+    # What divides every head count that the plan cuts in one attention module: legal for all of its projections.
+    divisors_of: dict[str, int] = defaultdict(int)
+    owners: dict[str, str] = {}
     for hooked in context.hooked:
         if hooked.axis != "tp":
             continue
         owner, attention = attention_above(hooked.module, context)
-        heads = _sharded_heads(hooked, attention)
-        if heads is None or heads.count % size == 0:
+        heads = sharded_heads(hooked, attention)
+        if heads is None:
+            continue
+        divisors_of[owner] = gcd(divisors_of[owner], heads.count) if owner else heads.count
+        if heads.count % size == 0:
             continue
         # The output projection takes what the query gives: one root cause, reported at the query.
         if heads.role == "output" and owner in cut_by_query:
@@ -55,8 +62,10 @@ def head_cuts(context: CheckContext) -> Iterator[HeadCut]:
         if heads.role in ("query", "fused"):
             cut_by_query.add(owner)
         groups[hooked.assignment.rule, heads, attention].append(hooked.module.name)
+        owners[hooked.module.name] = owner
     for (rule, heads, attention), targets in groups.items():
-        yield HeadCut(rule, heads, attention, tuple(targets))
+        shared = [divisors_of[owners[target]] for target in targets if owners[target]]
+        yield HeadCut(rule, heads, attention, tuple(targets), gcd(heads.count, *shared))
 
 
 def describe(cut: HeadCut, code: Code, context: CheckContext) -> Diagnostic:
@@ -66,8 +75,6 @@ def describe(cut: HeadCut, code: Code, context: CheckContext) -> Diagnostic:
     kind = "KV head" if cut.is_key_value else "head"
     features = heads.count * heads.size
     per_rank = -(-features // size)
-    queries = cut.attention.num_heads if cut.attention else heads.count
-    legal = listed(divisors(gcd(heads.count, queries)))
     return code.found(
         f"`{name}` splits {counted(heads.count, kind)} over tp_size={size}",
         span=cut.rule.key.span,
@@ -80,7 +87,7 @@ def describe(cut: HeadCut, code: Code, context: CheckContext) -> Diagnostic:
         target_count=len(cut.targets),
         notes=_which_layers(cut, context),
         help=(
-            f"tp_size legal: {legal}",
+            f"tp_size legal: {listed(divisors(cut.divisor))}",
             "or gather all of the attention's projections (`colwise_gather_output`) and split the input of the one "
             "behind them (`rowwise_split_input`)",
         ),
@@ -98,7 +105,7 @@ def attention_above(module: Module, context: CheckContext) -> tuple[str, Attenti
     return "", None
 
 
-def _sharded_heads(hooked: Hooked, attention: Attention | None) -> Heads | None:
+def sharded_heads(hooked: Hooked, attention: Attention | None) -> Heads | None:
     """The heads that the sharded side of the module consists of."""
     heads = hooked.module.entry.heads or _by_width(hooked, attention)
     if heads is None:
@@ -125,7 +132,7 @@ def _by_width(hooked: Hooked, attention: Attention | None) -> Heads | None:
 def _share(heads: Fraction) -> str:
     if heads == Fraction(1, 2):
         return "half a head"
-    return f"{heads} of a head" if heads < 1 else f"{float(heads):.4g} heads"
+    return f"{heads} of a head" if heads < 1 else f"{float(heads):.3g} heads"
 
 
 def _which_layers(cut: HeadCut, context: CheckContext) -> tuple[str, ...]:

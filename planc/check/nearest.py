@@ -19,10 +19,11 @@ def edit_distance(left: str, right: str) -> int:
 
 def nearest(word: str, known: Collection[str], limit: int = 3) -> list[str]:
     """The closest of `known`, best first: a few letters away, or spelt out where `word` is an abbreviation."""
-    most = max(2, len(word) // 3)
-    ranked = [(edit_distance(word, other), other) for other in known if abs(len(word) - len(other)) <= most]
-    close = [other for distance, other in sorted(ranked) if distance <= most]
-    return (close or sorted((other for other in known if _abbreviates(word, other)), key=len))[:limit]
+    ranked = sorted((edit_distance(word, other), other) for other in known)
+    close = [other for distance, other in ranked if distance <= max(2, len(word) // 3)]
+    spelt_out = sorted((other for other in known if _abbreviates(word, other)), key=len)
+    far = [other for distance, other in ranked if distance <= max(len(word), len(other)) * 2 // 5]
+    return (close or spelt_out or far)[:limit]
 
 
 def _abbreviates(word: str, other: str) -> bool:

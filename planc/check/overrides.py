@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from planc.check.effects import acts
 from planc.check.rule import CheckContext
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
@@ -28,7 +29,7 @@ def departures(context: CheckContext) -> Iterator[Departure]:
         groups: dict[tuple[PlanRule, str | None], list[str]] = defaultdict(list)
         for target, assignment in context.resolved.plan(kind).items():
             if assignment.rule.origin == "user" and not (assignment.is_parameter and assignment.by_module):
-                said, before = _meaning(assignment), _meaning(own.get(target))
+                said, before = _meaning(assignment, context), _meaning(own.get(target), context)
                 if said != before:
                     groups[assignment.rule, before].append(target)
         for (rule, before), targets in groups.items():
@@ -46,15 +47,13 @@ def left_out(context: CheckContext) -> Mapping[PlanRule, tuple[str, ...]]:
     return {rule: tuple(targets) for rule, targets in groups.items()}
 
 
-def _meaning(assignment: Assignment | None) -> str | None:
+def _meaning(assignment: Assignment | None, context: CheckContext) -> str | None:
     """The style under its present name with all of its arguments; None for a style that changes nothing."""
-    if assignment is None:
+    if assignment is None or not acts(assignment, context):
         return None
     style = create(assignment.style, assignment.rule.plan)
     if style is None:
         return assignment.style.text
     name = style.renamed_to or style.name
-    if name == "replicate":
-        return None
     arguments = ", ".join(f"{key}={value}" for key, value in style.values.items())
     return f"{name}({arguments})" if arguments else name

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 from planc.check.nearest import edit_distance, nearest
 from planc.check.rule import CheckContext
@@ -121,7 +122,7 @@ def _close(text: str, context: CheckContext) -> Iterator[tuple[int, str]]:
     segments = text.split(".")
     for name in context.names:
         parts = name.split(".")
-        shared = next((i for i, (a, b) in enumerate(zip(segments, parts, strict=False)) if a != b), 0)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(segments, parts, strict=False)))
         left, right = ".".join(segments[shared:]), ".".join(parts[shared:])
         most = max(2, len(left) // 3)
         if abs(len(left) - len(right)) <= most and (distance := edit_distance(left, right)) <= most < len(left):

@@ -36,4 +36,6 @@ def test_case(name: str) -> None:
     elif not expected.get("by_verify"):
         assert found.ok == (case["verdict"] != "error"), output
         severity = case["verdict"] if case["verdict"] != "ok" else "error"
-        assert codes(found, severity) == expected["codes"], output
+        # What layout types find beside (PL4xx) has tests of its own.
+        of_rules = {code for code in codes(found, severity) if not code.startswith("PL4")}
+        assert sorted(of_rules) == expected["codes"], output

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from planc.diagnostics.diagnostic import Report
 from tests.check.support import codes, context, report, text
 
 FILE = Path(__file__).parent.parent / "cases" / "relatives.yaml"
@@ -20,7 +21,12 @@ def test_relative(case: dict[str, Any]) -> None:
         context(model, plan, config=case.get("config"), world_size=case.get("world_size"), target=case.get("target"))
     )
     output = text(found)
-    assert sorted(set(codes(found, "error"))) == case["codes"], output
-    assert sorted(set(codes(found, "warning"))) == case.get("warns", []), output
+    assert of_rules(found, "error") == case["codes"], output
+    assert of_rules(found, "warning") == case.get("warns", []), output
     for wanted in case.get("says", []):
         assert wanted in output, f"{wanted}\n{output}"
+
+
+def of_rules(found: Report, severity: str) -> list[str]:
+    """Codes but for those of layout types, which have tests of their own."""
+    return sorted({code for code in codes(found, severity) if not code.startswith("PL4")})

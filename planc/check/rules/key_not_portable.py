@@ -7,6 +7,7 @@ from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.styles.registry import get
 
 RUNS_IN_TRANSFORMERS = ("trainer",)
 
@@ -57,7 +58,8 @@ class KeyNotPortable(Rule):
 
     def _arguments(self, context: CheckContext) -> Iterator[Diagnostic]:
         for rule in context.rules():
-            if rule.style.arguments:
+            style = get(rule.style.name, rule.plan)
+            if style is not None and dict(rule.style.arguments).items() - style.arguments.items():
                 yield self.code.found(
                     f"transformers can't take `{rule.style.text}` unchanged",
                     span=rule.style.span,

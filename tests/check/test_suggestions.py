@@ -1,0 +1,58 @@
+"""Nearest names, drawn-together names, and legal sizes as they are said."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planc.check.nearest import edit_distance, nearest, or_list
+from planc.check.places import divisors, gigabytes, layers_of, listed, ranges
+from planc.check.suggestions import braces
+
+WORDS = st.text("abc_", max_size=8)
+
+
+@given(WORDS, WORDS)
+def test_edit_distance_is_a_distance(left: str, right: str) -> None:
+    distance = edit_distance(left, right)
+    assert (distance == 0) == (left == right)
+    assert distance == edit_distance(right, left)
+    assert abs(len(left) - len(right)) <= distance <= max(len(left), len(right))
+
+
+def test_swapped_neighbours_are_one_edit() -> None:
+    assert edit_distance("self_atnt", "self_attn") == 1
+    assert edit_distance("kitten", "sitting") == 3
+
+
+@pytest.mark.parametrize(
+    ("word", "best"),
+    [("up_prj", "up_proj"), ("num_kv_heads", "num_key_value_heads"), ("all2all", "all_to_all"), ("zzz", None)],
+)
+def test_nearest(word: str, best: str | None) -> None:
+    known = ["up_proj", "gate_proj", "num_key_value_heads", "all_to_all", "all_reduce"]
+    assert next(iter(nearest(word, known)), None) == best
+
+
+@pytest.mark.parametrize(
+    ("names", "drawn"),
+    [
+        (["a.gate_proj", "a.up_proj"], ["a.{gate,up}_proj"]),
+        (["a.q_proj"], ["a.q_proj"]),
+        (["a.norm", "a.k_norm"], ["a.{norm,k_norm}"]),
+        (["a.up_proj", "b.up_proj"], ["a.up_proj", "b.up_proj"]),
+        (["w1", "w2"], ["{w1,w2}"]),
+    ],
+)
+def test_names_are_drawn_together(names: list[str], drawn: list[str]) -> None:
+    assert list(braces(names)) == drawn
+
+
+def test_numbers_as_they_are_said() -> None:
+    assert divisors(12, 6) == [1, 2, 3, 4, 6]
+    assert listed([1, 2, 4]) == "1, 2, 4"
+    assert listed(range(20)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 19"
+    assert ranges([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8, 9"
+    assert layers_of(["model.layers.3.mlp", "model.layers.7.mlp"]) == "layers 3, 7"
+    assert layers_of(["lm_head"]) == ""
+    assert [gigabytes(n) for n in (59.7e9, 25.2e6, 10_240)] == ["59.7 GB", "25.2 MB", "10.2 kB"]
+    assert or_list(["a", "b", "c"]) == "`a`, `b` or `c`"
