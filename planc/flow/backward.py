@@ -200,7 +200,7 @@ class _Pass:
 
     def _parameter(self, value: int, name: str) -> None:
         if value in self.parts:
-            self._settle(-1, value, Operation("parameter", 0, (), (), {}))
+            self._settle(-1, value, Operation.of("parameter", 0, (), ()))
         gradient = self.gradients[value]
         owner = name.rpartition(".")[0]
         if self.model.type(owner).sums_parameter_gradients:

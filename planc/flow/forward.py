@@ -1,6 +1,6 @@
 """The forward pass over a flow: the type of every value, and where types don't fit."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from planc.flow import operations
@@ -9,7 +9,7 @@ from planc.flow.plan import PlacedModel
 from planc.flow.problems import RECOVERED, CantFollowError, Kind, MismatchError, Problem, Unfollowed
 from planc.flow.step import RULES, Step, origin_of
 from planc.flow.types import WHOLE, WRONG, Fill, Origin, PartialSum, Replicated, Sharded, Type, Unknown, Wrong
-from planc.model.dataflow import NUMBER, VALUE, Argument, Flow, Operation
+from planc.model.dataflow import VALUE, Flow, Operation
 
 operations.load()
 
@@ -66,8 +66,8 @@ class _Pass:
             if op.name == "enter" and self.model.name(self.flow.modules[op.module]) in self.model.opaque:
                 opaque = op.module
                 continue
-            reads = reads_of(op)
-            if special.isdisjoint(reads) and self._boundaries[op.module] is None:
+            is_plain = special.isdisjoint(op.inputs) and special.isdisjoint(op.sizes)
+            if is_plain and self._boundaries[op.module] is None:
                 continue
             if op.name == "enter":
                 self._enter(number, op)
@@ -150,7 +150,7 @@ class _Pass:
         if mixed is not None:
             self._mixed(op, mixed)
             return
-        sized = [self.types[value] for value in sizes_of(op)]
+        sized = [self.types[value] for value in op.sizes]
         if any(isinstance(kind, Wrong) for kind in (*kinds, *sized)):
             self._set(op, WRONG)
         elif any(isinstance(kind, Unknown) for kind in (*kinds, *sized)):
@@ -309,32 +309,3 @@ def positional(op: Operation) -> dict[int, tuple[int, int]]:
         for position, argument in enumerate(op.arguments)
         if isinstance(argument, list | tuple) and len(argument) == 2 and argument[0] == VALUE
     }
-
-
-def reads_of(op: Operation) -> tuple[int, ...]:
-    """Every value that an operation depends on: its inputs, and those whose sizes it uses."""
-    return (*op.inputs, *sizes_of(op))
-
-
-def sizes_of(op: Operation) -> tuple[int, ...]:
-    """The values whose sizes stand in an operation's arguments."""
-    return tuple(_sized([*op.arguments, *op.keywords.values()]))
-
-
-def _sized(argument: Argument) -> Iterator[int]:
-    if not isinstance(argument, list | tuple):
-        return
-    if len(argument) == 2 and argument[0] == NUMBER:
-        yield from _dims(argument[1])
-    elif not (len(argument) == 2 and argument[0] == VALUE):
-        for item in argument:
-            yield from _sized(item)
-
-
-def _dims(expression: object) -> Iterator[int]:
-    if isinstance(expression, list | tuple):
-        if expression[0] == "dim":
-            yield expression[1]
-        else:
-            yield from _dims(expression[1])
-            yield from _dims(expression[2])

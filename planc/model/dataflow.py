@@ -5,7 +5,7 @@ recorded once (`LayerKind`). Numbers that the model read off a shape are express
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ class Operation:
     `arguments` are positional, `keywords` by name; a tensor is `["v", id]`, a number off a shape `["n", expression]`, a
     slice `["s", start, stop, step]`, anything else that JSON can't say `["o", text]`. Besides torch's functions there
     are `enter` and `leave` (a module's inputs and outputs under new ids) and `repeat` (a layer like one before).
+    `inputs` are the ids of all values read, in order; `sizes` those whose sizes stand in the arguments.
     """
 
     name: str
@@ -29,22 +30,47 @@ class Operation:
     outputs: tuple[int, ...]
     arguments: tuple[Argument, ...]
     keywords: Mapping[str, Argument]
+    inputs: tuple[int, ...]
+    sizes: tuple[int, ...]
 
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """The ids of all values read, in order."""
-        return tuple(values_of([*self.arguments, *self.keywords.values()]))
+    @staticmethod
+    def of(
+        name: str,
+        module: int,
+        outputs: Sequence[int],
+        arguments: Sequence[Argument],
+        keywords: Mapping[str, Argument] | None = None,
+    ) -> "Operation":
+        """An operation, its `inputs` and `sizes` gathered from its arguments."""
+        inputs: list[int] = []
+        sizes: list[int] = []
+        keywords = keywords or {}
+        _gather(arguments, inputs, sizes)
+        _gather(keywords.values(), inputs, sizes)
+        return Operation(name, module, tuple(outputs), tuple(arguments), keywords, tuple(inputs), tuple(sizes))
 
 
-def values_of(argument: Argument) -> list[int]:
-    """The ids of the values in an argument."""
-    if not isinstance(argument, list | tuple):
-        return []
-    if len(argument) == 2 and argument[0] == VALUE:
-        return [argument[1]]
-    if argument and argument[0] in (NUMBER, OTHER):
-        return []
-    return [value for item in argument for value in values_of(item)]
+def _gather(arguments: Iterable[Argument], inputs: list[int], sizes: list[int]) -> None:
+    """Append the ids of values among `arguments`, and of those whose sizes stand in them."""
+    for argument in arguments:
+        if type(argument) is not list:
+            continue
+        tag = argument[0] if argument else None
+        if tag == VALUE and len(argument) == 2:
+            inputs.append(argument[1])
+        elif tag == NUMBER:
+            _gather_dims(argument[1], sizes)
+        elif tag != OTHER:
+            _gather(argument, inputs, sizes)
+
+
+def _gather_dims(number: Any, sizes: list[int]) -> None:
+    if type(number) is list:
+        if number[0] == "dim":
+            sizes.append(number[1])
+        else:
+            _gather_dims(number[1], sizes)
+            _gather_dims(number[2], sizes)
 
 
 def evaluate(number: Any, size: Callable[[int, int], int]) -> int:
@@ -150,8 +176,7 @@ class Flow:
             differentiable=tuple(number not in constants for number in range(len(values))),
             sources={int(value): source for value, source in data["sources"].items()},
             operations=tuple(
-                Operation(op[0], op[1], tuple(op[2]), tuple(op[3]), op[4] if len(op) > 4 else {})
-                for op in data["operations"]
+                Operation.of(op[0], op[1], op[2], op[3], op[4] if len(op) > 4 else None) for op in data["operations"]
             ),
             outputs=tuple(data["outputs"]),
             kinds=tuple(LayerKind(module, tuple(alike)) for module, alike in data["kinds"]),

@@ -75,7 +75,7 @@ class Recorder(TorchFunctionMode):
         arguments = tuple(self._argument(item) for item in args)
         keywords = {key: self._argument(item) for key, item in kwargs.items() if item is not None}
         outputs = tuple(self._new(item) for item in _flat(result) if isinstance(item, torch.Tensor))
-        self.operations.append(Operation(name, self._stack[-1], outputs, arguments, keywords))
+        self.operations.append(Operation.of(name, self._stack[-1], outputs, arguments, keywords))
 
     def enter(self, module: str) -> None:
         """From now on operations belong to `module`, until `leave`."""
