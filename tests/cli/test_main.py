@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from planc.cli.main import cli, run
 
@@ -116,7 +116,7 @@ def test_colours_can_be_forced_and_forbidden(tmp_path: Path) -> None:
 
 
 def test_pre_commit_hooks_call_commands_that_exist() -> None:
-    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    hooks = YAML(typ="safe").load(ROOT / ".pre-commit-hooks.yaml")
     commands = cli.list_commands(None)  # type: ignore[arg-type]
     for hook in hooks:
         program, command = hook["entry"].split()
