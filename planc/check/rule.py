@@ -13,9 +13,10 @@ from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
 from planc.flow.analysis import FlowAnalysis, analyse
 from planc.layouts.layout import Layout
-from planc.model.manifest import Manifest, generic_name
+from planc.model.manifest import Manifest
 from planc.resolve.resolved import ResolvedPlan
 from planc.resolve.resolver import PLANS, resolve
+from planc.syntax.matching import generic_name
 from planc.syntax.plan import Plan, PlanKind, PlanRule
 
 

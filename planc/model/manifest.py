@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,15 +27,6 @@ ModuleName = Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$")]
 ParameterName = Annotated[str, Field(pattern=r"^[^.]+$")]
 # The manifest of the largest released model is a few dozen kilobytes.
 _MOST_BYTES = 64 * 1024 * 1024
-
-
-def generic_name(name: str) -> str:
-    """`name` with layer numbers replaced by `*`, exactly as transformers 5.24.0 does it.
-
-    Source: `transformers/distributed/parallel_utils.py`, `replace_layer_number_by_wildcard`. Of two numeric segments
-    in a row only the first is replaced, and a leading one never is: that is how transformers behaves.
-    """
-    return re.sub(r"\.\d+(\.|$)", lambda m: ".*" + m.group(1), name)
 
 
 class _File(BaseModel):
@@ -199,7 +189,7 @@ class Manifest:
             for name, module in self.modules.items()
         ]
         structure = {"format_version": self.file.format_version, "modules": modules, "ties": self.file.ties}
-        return hashlib.sha256(_canonical(structure)).hexdigest()
+        return hashlib.sha256(_json(structure)).hexdigest()
 
     def graph(self) -> networkx.DiGraph[str]:
         """Modules and parameters as a graph.
@@ -225,8 +215,12 @@ class Manifest:
         return self if name == self.file.name else Manifest(self.file.model_copy(update={"name": name}))
 
     def to_json(self) -> bytes:
-        """The canonical file content: sorted keys, defaults left out, one line, a final newline."""
-        return _canonical(self.file.model_dump(mode="json", exclude_defaults=True) | {"format_version": 1}) + b"\n"
+        """The canonical file content: fields in the order of their declaration, defaults left out, one line.
+
+        Mappings keep the model's order: findings number the rules of its plans by it.
+        """
+        content = {"format_version": 1} | self.file.model_dump(mode="json", exclude_defaults=True)
+        return _json(content) + b"\n"
 
     def save(self, path: Path) -> None:
         """Write the canonical file content to `path`."""
@@ -262,8 +256,8 @@ class Manifest:
                 raise ModelError(f"a tie names the parameter `{name}`, which no module has")
 
 
-def _canonical(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def _explain(error: ValidationError) -> str:

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from functools import cached_property
 
-from planc.model.manifest import Manifest, generic_name
-from planc.syntax.matching import key_matches
+from planc.model.manifest import Manifest
+from planc.syntax.matching import generic_name, key_matches
 from planc.syntax.plan import Key
 
 

@@ -10,7 +10,8 @@ from transformers.distributed import DistributedConfig
 
 from planc.model.building.builder import build_manifest, build_model
 from planc.model.errors import ModelError
-from planc.model.manifest import Manifest, generic_name
+from planc.model.manifest import Manifest
+from planc.syntax.matching import generic_name
 from tests.models import model_types_with_a_plan
 
 # Default configs that transformers 5.24.0 can't build, with what it says (gemma3n needs a package that planc doesn't).

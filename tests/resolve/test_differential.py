@@ -12,9 +12,10 @@ import torch
 from transformers.distributed import DistributedConfig
 
 from planc.model.building.builder import build_manifest
-from planc.model.manifest import Manifest, generic_name
+from planc.model.manifest import Manifest
 from planc.resolve.layout import derive_layout
 from planc.resolve.resolver import PLANS, resolve
+from planc.syntax.matching import generic_name
 from planc.syntax.parser import parse_text
 from tests.models import buildable_model_types, meta_model
 

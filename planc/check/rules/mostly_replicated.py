@@ -9,8 +9,8 @@ from planc.check.places import counted, gigabytes, listed, size_labels, size_spa
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Coverage, Diagnostic, Severity
-from planc.model.manifest import generic_name
 from planc.styles.registry import create
+from planc.syntax.matching import generic_name
 
 MOST = 0.5
 UNEVEN = 1.2

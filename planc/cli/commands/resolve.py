@@ -73,7 +73,7 @@ def _state(kind: PlanKind, resolved: ResolvedPlan) -> str:
 
 
 def _rows(assignments: Mapping[str, Assignment]) -> dict[_Row, list[str]]:
-    from planc.model.manifest import generic_name
+    from planc.syntax.matching import generic_name
 
     rows: dict[_Row, list[str]] = {}
     for name, assignment in assignments.items():

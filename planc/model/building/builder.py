@@ -19,8 +19,9 @@ from planc.model.building.precision import kept_in_float32
 from planc.model.building.quantization import quantization
 from planc.model.building.reading import call_factory, named_config, read_config
 from planc.model.errors import ModelError
-from planc.model.manifest import ManifestFile, Plans, generic_name
+from planc.model.manifest import ManifestFile, Plans
 from planc.model.source import ConfigSource, FactorySource, ManifestSource, NamedSource, Source, find_source
+from planc.syntax.matching import generic_name
 
 log = logging.getLogger(__name__)
 
