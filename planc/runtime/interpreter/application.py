@@ -42,8 +42,7 @@ class Application:
     """One application of a program to a model.
 
     `dropped` names modules that this rank's pipeline stage doesn't keep: operations on them are skipped here.
-    `after_install` runs once the modules' forwards were replaced, `on_replaced` whenever loading put other parameters
-    into the model.
+    `after_install` runs once the modules' forwards were replaced.
     """
 
     model: nn.Module
@@ -53,7 +52,6 @@ class Application:
     _surroundings: dict[str, Surroundings] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
     after_install: list[Callable[[], None]] = field(default_factory=list)
-    on_replaced: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.holders = Holders(self.model)

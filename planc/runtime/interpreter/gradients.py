@@ -1,7 +1,5 @@
 """Parameters whose gradient is a summand on each rank."""
 
-from typing import Any
-
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -11,6 +9,9 @@ from planc.runtime.collectives import all_reduce
 from planc.runtime.interpreter.application import Application, handles
 from planc.runtime.interpreter.forward import grad_is_wanted
 
+# Set on a parameter object whose gradient is summed already.
+MARK = "_planc_gradient_is_summed"
+
 
 @handles(SumGradient)
 def sum_gradient(operation: SumGradient, application: Application) -> None:
@@ -18,13 +19,13 @@ def sum_gradient(operation: SumGradient, application: Application) -> None:
 
     A hook on the gradient that arrives, not on the accumulated one, so that a second backward pass adds its own sum
     (a hook after accumulation, as in transformers 5.24.0, sums the first pass's gradient again). Loading weights and
-    FSDP2 put another object in the parameter's place, so the hook is looked after at every forward of its module.
+    FSDP2 put other objects in the parameter's place, so every forward of the model and of its module looks after it.
     """
     module, name = application.owner(operation.parameter)
-    hook = _Sum(module, name, application.meshes.group(operation.axis))
-    hook.attach()
-    application.around(operation.parameter.rpartition(".")[0]).before.append(hook.attach)
-    application.on_replaced.append(hook.attach)
+    summed = _Sum(module, name, application.meshes.group(operation.axis))
+    summed.attach()
+    for around in {"", operation.parameter.rpartition(".")[0]}:
+        application.around(around).before.append(summed.attach)
 
 
 class _Sum:
@@ -32,14 +33,12 @@ class _Sum:
 
     def __init__(self, module: nn.Module, name: str, group: dist.ProcessGroup) -> None:
         self.module, self.name, self.group = module, name, group
-        self._last: Any = None
 
     def attach(self) -> None:
         parameter = self.module._parameters[self.name]
-        if parameter is None or parameter is self._last or not grad_is_wanted(parameter):
-            return
-        parameter.register_hook(self._sum)  # type: ignore[no-untyped-call]
-        self._last = parameter
+        if parameter is not None and grad_is_wanted(parameter) and not hasattr(parameter, MARK):
+            parameter.register_hook(self._sum)  # type: ignore[no-untyped-call]
+            setattr(parameter, MARK, True)
 
     def _sum(self, gradient: Tensor) -> Tensor:
         if isinstance(gradient, DTensor):

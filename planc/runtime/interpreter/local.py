@@ -57,7 +57,8 @@ def _lookup(module: nn.Module, inner: Forward, start: int, end: int) -> Forward:
         if start == end:
             weight = module._parameters["weight"]
             assert weight is not None
-            return weight.new_zeros((*ids.shape, weight.shape[1]))
+            # The sum of nothing ties the zeros to the graph: the backward passes of all ranks must be alike.
+            return weight.new_zeros((*ids.shape, weight.shape[1])) + weight.sum()
         outside = (ids < start) | (ids >= end)
         with _padding(module, padding, local_padding):
             found = inner((ids - start).masked_fill(outside, 0), *args, **kwargs)
