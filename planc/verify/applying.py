@@ -8,6 +8,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from planc.layouts.layout import Layout
+from planc.program.program import Program
+from planc.runtime.interpreter import apply_operations
 from planc.runtime.mesh import Meshes
 
 
@@ -19,6 +21,20 @@ class Application(Protocol):
 
     def apply(self, model: nn.Module, meshes: Meshes) -> nn.Module:
         """Shard `model` and install its transforms. May raise anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByProgram:
+    """planc's own program, through planc's runtime."""
+
+    program: Program
+
+    @property
+    def layout(self) -> Layout:
+        return self.program.layout
+
+    def apply(self, model: nn.Module, meshes: Meshes) -> nn.Module:
+        return apply_operations(model, self.program.operations, meshes)
 
 
 @dataclass(frozen=True, slots=True)

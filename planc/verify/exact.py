@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from planc.verify.grouped_mm import grouped_mm
+
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _FLOAT = torch.Tensor.float
 
@@ -27,6 +29,8 @@ class Exact(TorchFunctionMode):
     ) -> Any:
         if func is _FLOAT:
             return args[0].double()
+        if func is torch.nn.functional.grouped_mm and args[0].dtype is torch.float64:
+            return grouped_mm(*args, **(kwargs or {}))
         wider = tuple(_WIDER.get(arg, arg) if isinstance(arg, torch.dtype) else arg for arg in args)
         if not kwargs:
             return func(*wider)

@@ -47,6 +47,8 @@ def observe(model: nn.Module, batches: Sequence[Batch], steps: Steps, phase: Cal
     The gradient is that of the mean of the batches' losses. `phase` is told what comes next.
     """
     with Exact():
+        # Before the first forward: afterwards FSDP2 may leave gathered parameters in the place of their shards.
+        optimizer = torch.optim.SGD(model.parameters(), lr=steps.rate, foreach=False)
         phase("gather")
         weights = {name: gathered(parameter) for name, parameter in model.named_parameters()}
         phase("inference")
@@ -54,7 +56,6 @@ def observe(model: nn.Module, batches: Sequence[Batch], steps: Steps, phase: Cal
             inference = {f"{n}.{key}": o for n, b in enumerate(batches) for key, o in outputs(model, b).items()}
         training: dict[str, Tensor] = {}
         loss, gradients = 0.0, {}
-        optimizer = torch.optim.SGD(model.parameters(), lr=steps.rate, foreach=False)
         for step in range(max(1, steps.count)):
             optimizer.zero_grad()
             phase("training")

@@ -1,7 +1,7 @@
 """Apply a plan to a copy on simulated ranks, and compare."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -12,7 +12,9 @@ from planc.verify.applying import Application
 from planc.verify.comparing import Departure, departures
 from planc.verify.copying.inputs import Batch
 from planc.verify.exact import Exact
-from planc.verify.observing import Observation, observe
+from planc.verify.experts import use_experts
+from planc.verify.fsdp_in_double import gradients_divided_as_in_single
+from planc.verify.observing import Observation, Steps, observe
 from planc.verify.ranks.threads import RankThreads
 from planc.verify.reference import Reference
 
@@ -43,6 +45,10 @@ class Trial:
         return self.stopped is None and not self.departures
 
 
+# Called with every rank and its model before anything is applied.
+Watch = Callable[[int, nn.Module], None]
+
+
 class Laboratory:
     """A copy, what it gives when run whole, and ranks to try plans on."""
 
@@ -50,6 +56,7 @@ class Laboratory:
         self.model = model
         self.reference = reference
         self.layout = layout
+        self.tried = 0
         self.ranks = RankThreads(layout.world_size)
         self._meshes = self._build_meshes()
 
@@ -62,20 +69,28 @@ class Laboratory:
             raise RuntimeError(f"no mesh on the simulated ranks: {outcome.failure.error}")
         return outcome.results
 
-    def observations(self, application: Application) -> Sequence[Observation] | Stopped:
-        """What every rank gives under `application`."""
+    def observations(
+        self, application: Application, steps: Steps, experts: str | None = None, watch: Watch | None = None
+    ) -> Sequence[Observation] | Stopped:
+        """What every rank gives under `application`, taking `steps`, with the experts implementation `experts`."""
+        self.tried += 1
         phases = ["apply"] * self.layout.world_size
 
         def work(rank: int) -> Observation:
             def phase(name: str) -> None:
                 phases[rank] = name
 
-            phase("apply")
+            own = copy.deepcopy(self.model)
+            if experts is not None:
+                use_experts(own, experts)
+            if watch is not None:
+                watch(rank, own)
             with Exact():
-                sharded = application.apply(copy.deepcopy(self.model), self._meshes[rank])
-            return observe(sharded, [self._batch(rank)], self.reference.steps, phase)
+                sharded = application.apply(own, self._meshes[rank])
+            return observe(sharded, [self._batch(rank)], steps, phase)
 
-        outcome = self.ranks.run(work)
+        with gradients_divided_as_in_single():
+            outcome = self.ranks.run(work)
         if outcome.failure is not None:
             return Stopped(phases[outcome.failure.rank], outcome.failure.rank, outcome.failure.error)
         return outcome.results
@@ -84,9 +99,9 @@ class Laboratory:
         place = self.layout.coordinates(rank)
         return self.reference.batches[place["dp_replicate"] * self.layout.fsdp_size + place["fsdp"]]
 
-    def trial(self, application: Application) -> Trial:
-        """Apply, run and compare."""
-        found = self.observations(application)
+    def trial(self, application: Application, steps: Steps | None = None, experts: str | None = None) -> Trial:
+        """Apply, run and compare; by default with as many steps as the reference took."""
+        found = self.observations(application, self.reference.steps if steps is None else steps, experts)
         if isinstance(found, Stopped):
             return Trial(stopped=found)
         return Trial(departures(self.reference, found, self.layout))

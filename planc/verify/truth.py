@@ -89,7 +89,7 @@ def verdict(trial: Trial) -> Truth:
 class quiet:  # noqa: N801 (used as a context manager, like those of contextlib)
     """Silences what torch and transformers log about plans that fail: that they do is the finding."""
 
-    _LOGGERS = ("torch._subclasses.fake_tensor", "transformers")
+    _LOGGERS = ("torch._subclasses.fake_tensor", "torch.distributed.tensor._redistribute", "transformers")
 
     def __enter__(self) -> None:
         self._levels = [(logger, logger.level) for logger in map(logging.getLogger, self._LOGGERS)]

@@ -30,12 +30,13 @@ class SmallCopy:
     """A model that keeps the structure of a large one.
 
     `model` is whole, on the CPU, in `float64` and in evaluation mode; nobody changes it. `batch` is one batch it takes,
-    `seed` made its weights. `lengths` maps the large model's numbers of layers to the copy's.
+    `seed` made its weights. `layers` has, by the name of a stack of layers, the large model's layer that each of the
+    copy's stands for.
     """
 
     model: nn.Module
     batch: Batch
-    lengths: Mapping[int, int]
+    layers: Mapping[str, tuple[int, ...]]
     seed: int
 
     @property
@@ -44,18 +45,24 @@ class SmallCopy:
 
 
 def small_copy(
-    config: PreTrainedConfig, sizes: Sequence[int], *, class_name: str | None = None, seed: int = 0
+    config: PreTrainedConfig,
+    sizes: Sequence[int],
+    *,
+    class_name: str | None = None,
+    marks: depth.Marks = lambda name, index: None,
+    seed: int = 0,
 ) -> SmallCopy:
     """A copy of the model that `config` describes, of class `class_name` or the first that can be made.
 
-    Every width and count keeps its divisibility by each of the mesh `sizes`. Raises CopyError with the reasons.
+    Every width and count keeps its divisibility by each of the mesh `sizes`; every kind of layer is there, once for
+    each of its `marks`. Raises CopyError with the reasons.
     """
     reasons: dict[str, None] = {}
     for attempt, (cls, fields) in enumerate(_attempts(config, sizes, class_name)):
         if attempt >= _MOST_ATTEMPTS:
             break
         try:
-            return _make(cls, config, fields, seed)
+            return _make(cls, config, fields, marks, seed)
         except CopyError as error:
             reasons[str(error)] = None
     raise CopyError("; ".join(list(reasons)[:3]) or "no model class takes this config")
@@ -76,11 +83,15 @@ def _attempts(
                     yield from ((cls, small) for cls in models)
 
 
-def _make(cls: type[PreTrainedModel], template: PreTrainedConfig, fields: Mapping[str, Any], seed: int) -> SmallCopy:
+def _make(
+    cls: type[PreTrainedModel], template: PreTrainedConfig, fields: Mapping[str, Any], marks: depth.Marks, seed: int
+) -> SmallCopy:
     shape = build(cls, _part(cls, config_from(template, fields)), meta=True)
+    layers: dict[str, tuple[int, ...]] = {}
     lengths: dict[int, int] = {}
-    for _, layers in depth.stacks(shape):
-        lengths[len(layers)] = max(lengths.get(len(layers), 0), depth.needed(layers))
+    for name, stack in depth.stacks(shape):
+        layers[name] = depth.represented(name, stack, marks)
+        lengths[len(stack)] = max(lengths.get(len(stack), 0), len(layers[name]))
     config = _part(cls, config_from(template, depth.cut(fields, lengths)))
     if (count := sum(p.numel() for p in build(cls, config, meta=True).parameters())) > MOST_PARAMETERS:
         raise CopyError(f"the smallest copy has {count:,} parameters")
@@ -88,7 +99,7 @@ def _make(cls: type[PreTrainedModel], template: PreTrainedConfig, fields: Mappin
     with Exact():
         model = build(cls, config, meta=False).double().eval()
     initialise(model, generator)
-    return SmallCopy(model, _working_batch(model, generator), lengths, seed)
+    return SmallCopy(model, _working_batch(model, generator), layers, seed)
 
 
 def _part(cls: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedConfig:

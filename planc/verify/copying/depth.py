@@ -1,14 +1,17 @@
-"""How many layers a copy needs to have one of every kind."""
+"""Which layers a copy needs to have one of every kind."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from planc.verify.copying.fields import Field, Path, fields, replaced
+from planc.verify.copying.fields import Field, Path, replaced
 from planc.verify.copying.roles import Role, role
 
 _LAYER_WORDS = {"layer", "layers", "depth", "depths", "blocks", "stack", "stages"}
+# What a plan says of layer `index` of the stack called `name`: layers of one kind may get different rules.
+Marks = Callable[[str, int], Hashable]
 
 
 def stacks(model: nn.Module) -> Iterator[tuple[str, nn.ModuleList]]:
@@ -40,15 +43,28 @@ def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
     return tuple(settings)
 
 
-def needed(layers: nn.ModuleList) -> int:
-    """The shortest prefix of `layers` (two at least) that holds every kind of layer."""
-    kinds: set[Any] = set()
-    count = 2
-    for index, layer in enumerate(layers):
-        if (found := kind(layer)) not in kinds:
-            kinds.add(found)
-            count = max(count, index + 1)
-    return count
+def represented(name: str, layers: nn.ModuleList, marks: Marks) -> tuple[int, ...]:
+    """The layer of the large model that each layer of the copy stands for.
+
+    The copy has the first layers of the stack, so many (two at least) that every kind is there, and as often as a plan
+    treats layers of that kind differently; each stands for one of its own kind.
+    """
+    kinds = [kind(layer) for layer in layers]
+    wanted: dict[Any, dict[Hashable, int]] = {}
+    for index, of_kind in enumerate(kinds):
+        wanted.setdefault(of_kind, {}).setdefault(marks(name, index), index)
+    length, missing = 0, Counter({of_kind: len(ways) for of_kind, ways in wanted.items()})
+    while length < min(2, len(kinds)) or any(count > 0 for count in missing.values()):
+        missing[kinds[length]] -= 1
+        length += 1
+    return tuple(_in_turn(kinds[:length], {of_kind: list(ways.values()) for of_kind, ways in wanted.items()}))
+
+
+def _in_turn(kinds: Sequence[Any], wanted: Mapping[Any, Sequence[int]]) -> Iterator[int]:
+    seen: Counter[Any] = Counter()
+    for of_kind in kinds:
+        yield wanted[of_kind][seen[of_kind] % len(wanted[of_kind])]
+        seen[of_kind] += 1
 
 
 def cut(config: Mapping[str, Any], lengths: Mapping[int, int]) -> dict[str, Any]:
@@ -58,7 +74,7 @@ def cut(config: Mapping[str, Any], lengths: Mapping[int, int]) -> dict[str, Any]
     """
 
     def new(path: Path, value: Any) -> Any:
-        if isinstance(value, int) and not isinstance(value, bool) and is_depth(Field(path, value)):
+        if isinstance(value, int) and not isinstance(value, bool) and _is_depth(Field(path, value)):
             return lengths.get(value, value)
         return value
 
@@ -75,12 +91,7 @@ def _cut_value(value: Any, lengths: Mapping[int, int]) -> Any:
     return value
 
 
-def is_depth(field: Field) -> bool:
+def _is_depth(field: Field) -> bool:
     """Whether a field counts layers, by its name."""
     words = set(field.name.lower().split("_"))
     return role(field.name) is Role.OTHER and bool(words & _LAYER_WORDS)
-
-
-def depth_fields(config: Mapping[str, Any]) -> list[Field]:
-    """Fields that count layers, by their names."""
-    return [field for field in fields(config) if is_depth(field) and field.value > 2]

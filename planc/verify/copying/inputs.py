@@ -65,3 +65,17 @@ def _tokens(config: PreTrainedConfig, generator: torch.Generator) -> Tensor:
 
 def _noise(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def another(batch: Batch, generator: torch.Generator) -> Batch:
+    """A batch of the same shapes with other contents; grids and places stay."""
+    return {name: _refilled(name, tensor, generator) for name, tensor in batch.items()}
+
+
+def _refilled(name: str, tensor: Tensor, generator: torch.Generator) -> Tensor:
+    if tensor.is_floating_point():
+        return _noise(tuple(tensor.shape), generator)
+    if name == "input_ids":
+        flat = tensor.flatten()
+        return flat[torch.randint(len(flat), tensor.shape, generator=generator)]
+    return tensor

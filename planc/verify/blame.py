@@ -1,0 +1,126 @@
+"""Which rule did it: swap rules for others until the copy agrees."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from planc.model.manifest import generic_name
+from planc.program.errors import ProgramError
+from planc.resolve.model_rules import rules_at
+from planc.resolve.resolved import ResolvedPlan
+from planc.syntax.plan import Plan, PlanKind, PlanRule, PlanSection
+from planc.verify.applying import ByProgram
+from planc.verify.case import PLANS, Case
+from planc.verify.observing import Steps
+from planc.verify.trial import Laboratory, Trial
+
+_SECONDS = 12.0
+"""No more is spent on the search: the finding stands without it."""
+_SWAPS = (
+    "replicated_with_grad_allreduce", "colwise", "rowwise", "colwise_gather_output", "rowwise_split_input",
+    "packed_colwise", "packed_rowwise", "embedding_rowwise", "moe_tp_experts", "local_params", "replicate",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """The rule at fault, and what mends it: another style for its key, or (None) leaving it out.
+
+    Where no rule that exists is at fault but one is missing, `added` is that rule, and `rule` None.
+    """
+
+    rule: PlanRule | None
+    style: str | None = None
+    added: PlanRule | None = None
+
+
+class Search:
+    """Trials of variants of a plan that failed, within a time limit."""
+
+    def __init__(self, case: Case, laboratory: Laboratory, plan: Plan) -> None:
+        self._case = case
+        self._laboratory = laboratory
+        self._plan = plan
+        self._until = time.monotonic() + _SECONDS
+
+    def blame(self, failed: Trial) -> tuple[Blame, ...]:
+        """The rules to blame for a failed trial; nothing where no swap mends the copy."""
+        resolved = self._case.resolved(self._plan)
+        users = [rule for rule in _active(resolved) if rule.origin == "user"]
+        if users and self._agrees(_without(self._plan, users)):
+            return tuple(self._of_users(users))
+        if blame := self._missing(failed):
+            return (blame,)
+        suspects = users or [rule for rule in _active(resolved) if self._concerns(rule, resolved, failed)]
+        return tuple(self._swapped(suspects))
+
+    def _of_users(self, users: Sequence[PlanRule]) -> Iterator[Blame]:
+        """All of the user's rules out is right. The one without which it is right as well, or those wrong alone."""
+        guilty = [rule for rule in users if len(users) == 1 or self._agrees(_without(self._plan, [rule]))]
+        if not guilty:
+            others = [[other for other in users if other is not rule] for rule in users]
+            guilty = [
+                rule for rule, rest in zip(users, others, strict=True) if not self._agrees(_without(self._plan, rest))
+            ]
+        for rule in guilty:
+            yield Blame(rule, self._models_style(rule))
+
+    def _models_style(self, rule: PlanRule) -> str | None:
+        own = getattr(self._case.small.file.plans, rule.plan)
+        return own.get(rule.key.text) if self._plan.defaults == "model" else None
+
+    def _missing(self, failed: Trial) -> Blame | None:
+        """A rule that sums the gradients that depart, where nothing else does."""
+        parts = {departure.part for departure in failed.departures}
+        if failed.stopped is not None or "gradients" not in parts or not parts <= {"gradients", "stepped"}:
+            return None
+        names = [departure.name for departure in failed.departures if departure.part == "gradients"]
+        keys = dict.fromkeys(generic_name(name.rpartition(".")[0]) for name in names)
+        added = rules_at("<verify>", "tp", [(key, "replicated_with_grad_allreduce") for key in keys])
+        return Blame(None, added=added[0]) if self._agrees(_with(self._plan, added)) else None
+
+    def _concerns(self, rule: PlanRule, resolved: ResolvedPlan, failed: Trial) -> bool:
+        """Whether a rule names a parameter that departs, or its module."""
+        names = {departure.name for departure in failed.departures}
+        return any(name.startswith(match) for match in resolved.matches.get(rule, ()) for name in names)
+
+    def _swapped(self, suspects: Sequence[PlanRule]) -> Iterator[Blame]:
+        for rule in suspects:
+            for style in (self._models_style(rule), *_SWAPS):
+                if style is None or style == rule.style.text or time.monotonic() > self._until:
+                    continue
+                swap = rules_at("<verify>", rule.plan, [(rule.key.text, style)])
+                if self._agrees(_with(self._plan, swap)):
+                    yield Blame(rule, style)
+                    return
+
+    def _agrees(self, plan: Plan) -> bool:
+        if time.monotonic() > self._until:
+            return False
+        try:
+            program = self._case.program(plan)
+        except ProgramError:
+            return False
+        return self._laboratory.trial(ByProgram(program), Steps()).agrees
+
+
+def _active(resolved: ResolvedPlan) -> list[PlanRule]:
+    """Rules that some module or parameter follows."""
+    return list(dict.fromkeys(a.rule for kind in PLANS for a in resolved.plan(kind).values()))
+
+
+def _without(plan: Plan, rules: Sequence[PlanRule]) -> Plan:
+    sections: dict[str, PlanSection] = {}
+    for kind in PLANS:
+        section = plan.section(kind)
+        kept = tuple(rule for rule in section.rules if rule not in rules)
+        # No rule at all would mean something else: an empty plan applies none of the model's own.
+        sections[f"{kind}_plan"] = replace(section, rules=kept) if kept or not section.rules else PlanSection()
+    return replace(plan, **sections)  # type: ignore[arg-type]
+
+
+def _with(plan: Plan, rules: Sequence[PlanRule]) -> Plan:
+    """`plan` with `rules` of one kind after its own."""
+    kind: PlanKind = rules[0].plan
+    section = plan.section(kind)
+    return replace(plan, **{f"{kind}_plan": replace(section, state="rules", rules=(*section.rules, *rules))})
