@@ -41,9 +41,14 @@ def grains(shard: Sharded, context: CheckContext) -> Iterator[Grain]:
 
 
 def _is_quantised(shard: Sharded, context: CheckContext) -> bool:
-    """Linears, but for the head and what the config leaves out (transformers 5.24.0, `should_convert_module`)."""
+    """Linears and block-wise experts, but for the head and what the config leaves out.
+
+    Source: `should_convert_module`, `replace_with_fp8_linear`, transformers 5.24.0.
+    """
     file, module = context.manifest.file, shard.module
-    if "out_features" not in module.entry.sizes or module.name == file.output_embeddings:
+    is_linear = "out_features" in module.entry.sizes and module.name != file.output_embeddings
+    is_block_of_experts = module.entry.experts is not None and _block_sizes(context) is not None and shard.dim > 0
+    if not is_linear and not is_block_of_experts:
         return False
     patterns = file.quantization.not_converted if file.quantization else ()
     return not any(

@@ -31,12 +31,15 @@ class ExpertsNotDivisible(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         size = context.layout.ep_size
-        uneven: dict[int, list[str]] = defaultdict(list)
-        for module in context.manifest.modules.values():
-            experts = module.entry.experts
-            if experts and size > 1 and experts.num_experts % size and self._is_sharded(module.name, context):
-                uneven[experts.num_experts].append(module.name)
-        for count, targets in uneven.items():
+        # Module names by their number of experts, each once however many parameters it has.
+        uneven: dict[int, dict[str, None]] = defaultdict(dict)
+        for shard in context.sharded:
+            module = shard.module
+            holds_experts = module.entry.experts is not None or "num_experts" in module.entry.sizes
+            if shard.axis == "ep" and shard.dim == 0 and holds_experts and shard.size % size:
+                uneven[shard.size].setdefault(module.name)
+        for count, names in uneven.items():
+            targets = list(names)
             yield self.code.found(
                 f"{count} experts can't be dealt out evenly over ep_size={size}",
                 span=size_span(context, "ep_size", "enable_expert_parallel", "tp_size"),
@@ -47,9 +50,6 @@ class ExpertsNotDivisible(Rule):
                 notes=(f"`{targets[0]}`" + (f" and its like in {layers_of(targets)}" if targets[1:] else ""),),
                 help=(self._legal(context, count),),
             )
-
-    def _is_sharded(self, module: str, context: CheckContext) -> bool:
-        return any(name == module or name.startswith(f"{module}.") for name in context.resolved.ep)
 
     def _legal(self, context: CheckContext, count: int) -> str:
         legal = legal_sizes(context)
