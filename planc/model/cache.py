@@ -1,7 +1,6 @@
 """Built manifests in the user's cache folder, by a hash of all that they depend on."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
 from planc.model.source import ConfigSource, NamedSource
+from planc.model.versions import installed_version
 
 _BUILDING = Path(__file__).parent / "building"
 
@@ -65,9 +65,8 @@ def _builders() -> tuple[object, ...] | None:
 
     None where a library is missing: nothing could be built, and nothing says which versions would fit.
     """
-    try:
-        versions = tuple(importlib.metadata.version(name) for name in ("torch", "transformers"))
-    except importlib.metadata.PackageNotFoundError:
+    versions = tuple(installed_version(name) for name in ("torch", "transformers"))
+    if None in versions:
         return None
     files = sorted((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in _BUILDING.rglob("*.py"))
     return *versions, files

@@ -1,6 +1,5 @@
 """Manifests of models in every form that MODEL may take."""
 
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
@@ -9,6 +8,7 @@ from planc.model.cache import Cache
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
 from planc.model.source import ConfigSource, ManifestSource, NamedSource, Source, cached_config, find_source
+from planc.model.versions import installed_version
 
 
 def load_manifest(
@@ -67,8 +67,7 @@ def _cacheable(source: Source) -> TypeGuard[ConfigSource | NamedSource]:
 
 def _is_current(manifest: Manifest) -> bool:
     """Whether nothing better can be built here: torch is missing, or transformers has the manifest's version."""
-    try:
-        importlib.metadata.version("torch")
-        return importlib.metadata.version("transformers") == manifest.file.versions.get("transformers")
-    except importlib.metadata.PackageNotFoundError:
+    version = installed_version("transformers")
+    if version is None or installed_version("torch") is None:
         return True
+    return version == manifest.file.versions.get("transformers")

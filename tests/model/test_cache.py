@@ -13,6 +13,7 @@ from planc.model.cache import Cache
 from planc.model.manifest import Manifest
 from planc.model.source import ConfigSource
 from planc.model.sources import load_manifest
+from planc.model.versions import installed_version
 
 CONFIG = {"model_type": "qwen3", "num_hidden_layers": 1}
 
@@ -66,10 +67,10 @@ def test_each_thing_that_decides_has_an_entry_of_its_own(
 ) -> None:
     load_manifest(model)
     load_manifest(model, config={"hidden_size": 64})
-    version = importlib.metadata.version
+    version = caching.installed_version
     for library in ("torch", "transformers"):
         caching._builders.cache_clear()
-        monkeypatch.setattr(importlib.metadata, "version", lambda n, lib=library: "9.9" if n == lib else version(n))
+        monkeypatch.setattr(caching, "installed_version", lambda n, lib=library: "9.9" if n == lib else version(n))
         load_manifest(model)
     caching._builders.cache_clear()
     assert len(builds) == len(list(folder.iterdir())) == 4
@@ -115,3 +116,9 @@ def test_where_it_lies(variables: dict[str, str], expected: str, monkeypatch: py
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert Cache().folder == Path(expected)
+
+
+def test_versions_are_those_of_the_metadata() -> None:
+    for library in ("torch", "transformers", "pydantic", "planc"):
+        assert installed_version(library) == importlib.metadata.version(library)
+    assert installed_version("no-such-library") is None
