@@ -99,12 +99,12 @@ def held(model: nn.Module) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    from planc.runtime.rank import tell
+    from planc.runtime.rank import leave
 
     try:
         run(Path(arguments[0]))
     except RunError as error:
-        return tell(error)
+        leave(error)
     return 0
 
 

@@ -1,12 +1,13 @@
 """What a rank of `planc apply` does when it runs no script: shard, load, run, and report."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,7 @@ from planc.runtime.apply import session
 from planc.runtime.errors import RunError
 from planc.runtime.memory import in_words
 from planc.runtime.pretrained import Prepared, prepare
-from planc.runtime.session import Session
+from planc.runtime.session import LAUNCHER_TELLS, Session
 
 # The batch of `--forward` and `--train`.
 BATCH = (1, 16)
@@ -153,18 +154,22 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return run_job(job)
     except RunError as error:
-        return tell(error)
+        leave(error)
 
 
 def tell(error: RunError) -> int:
     """Print why the run stopped, unless the launcher does it for all ranks; the exit status."""
-    import os
-
-    from planc.runtime.session import LAUNCHER_TELLS
-
     if LAUNCHER_TELLS not in os.environ:
         sys.stderr.write(f"planc: {error}\n")
     return error.status
+
+
+def leave(error: RunError) -> NoReturn:
+    """End this rank at once, with the status of all: a launcher kills those that are slower than the first."""
+    status = tell(error)
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

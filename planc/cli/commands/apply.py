@@ -118,15 +118,15 @@ def refuse_everywhere(status: int, faults: str) -> int:
     """Under a launcher, tell the other ranks: theirs may be another plan."""
     if "RANK" in os.environ:
         from planc.runtime.errors import RunError
-        from planc.runtime.rank import tell
+        from planc.runtime.rank import leave
         from planc.runtime.session import Place, Session
 
         try:
             place = Place.from_environment()
             if place is not None:
-                return Session.open(place).fail(RunError(faults, status)).status
+                leave(Session.open(place).fail(RunError(faults, status)))
         except RunError as error:
-            return tell(error)
+            leave(error)
     return status
 
 
@@ -161,7 +161,7 @@ def become_rank(job: "Job", script: list[str] | None) -> int:
     """This process is a rank that torchrun started."""
     from planc.runtime.apply import PROGRAM_VARIABLE
     from planc.runtime.errors import RunError
-    from planc.runtime.rank import run_job, tell
+    from planc.runtime.rank import leave, run_job
 
     if script is not None:
         import subprocess
@@ -170,7 +170,7 @@ def become_rank(job: "Job", script: list[str] | None) -> int:
     try:
         return run_job(job)
     except RunError as error:
-        return tell(error)
+        leave(error)
 
 
 def start_ranks(job: "Job", count: int, script: list[str] | None, folder: Path) -> int:
