@@ -54,6 +54,7 @@ class ByTransformers:
         from transformers.distributed.expert_parallel import apply_expert_parallelism
         from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
+        _untie(model)
         if self.layout.tp_size > 1:
             apply_tensor_parallelism(model, meshes.of("tp"), dict(self.tp))
         if self.layout.ep_size > 1:
@@ -64,6 +65,19 @@ class ByTransformers:
         if self.layout.dp_size > 1:
             _fully_shard(model, meshes, self)
         return model
+
+
+def _untie(model: nn.Module) -> None:
+    """Tied parameters under names of their own, as `from_pretrained` has them when it applies plans.
+
+    It builds the model in the context `no_tie_weights` (`transformers/modeling_utils.py`) and ties afterwards.
+    """
+    for tied in getattr(model, "all_tied_weights_keys", None) or {}:
+        owner, _, name = tied.rpartition(".")
+        module = model.get_submodule(owner)
+        parameter = module._parameters.get(name)
+        if parameter is not None:
+            module._parameters[name] = nn.Parameter(parameter.detach().clone(), requires_grad=parameter.requires_grad)
 
 
 def _fully_shard(model: nn.Module, meshes: Meshes, application: ByTransformers) -> None:
