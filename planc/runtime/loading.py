@@ -1,6 +1,6 @@
 """Weights into a sharded model: each rank reads its own shards only."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from planc.program.placements import Region, whole
+from planc.runtime.checkpoint.converted import is_optional
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.placements import held_region
@@ -39,45 +40,82 @@ def load_weights(
     """Fill the parameters and persistent buffers of `model`, which may be on the meta device and sharded already.
 
     Tensors are converted to the dtypes of the model. Tied parameters need one of their names. Raises
-    `CheckpointError` that names the tensor when one is missing (unless `initialise_missing`) or has another shape;
-    both are looked up before the first byte is read.
+    `CheckpointError` that names the tensor when one is missing (unless `initialise_missing`, or the model's class
+    says that it may be) or has another shape; both are looked up before the first byte is read. Buffers are left
+    alone where they may be missing.
     """
     holders = Holders(model)
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent_buffers(model)}
+    kept = persistent_buffers(model)
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in kept}
     found = {names: next((name for name in names if name in source), None) for names, _ in holders}
-    _refuse(found, holders, buffers, source, initialise_missing)
+    if not initialise_missing:
+        _refuse_missing(model, found, buffers, source)
+    _refuse_others(found, holders, buffers, source)
     before = source.bytes_read
     for done, (names, parameter) in enumerate(holders):
         if (name := found[names]) is not None:
-            holders.replace(parameter, as_parameter(parameter, local_shard(source, name, parameter, device)))
+            shard = local_shard(source, name, parameter, device)
+            _refuse_untied(source, names, name, parameter, shard)
+            holders.replace(parameter, as_parameter(parameter, shard))
         if progress is not None:
             progress(done + 1, len(found))
     for name, buffer in buffers.items():
         if name in source:
-            put_buffer(model, name, source.read(name, whole(tuple(buffer.shape))).to(device, buffer.dtype))
+            put_buffer(model, name, source.read(name, whole(tuple(buffer.shape))).to(device, buffer.dtype, copy=True))
     missing = tuple(names[0] for names, name in found.items() if name is None)
     unexpected = tuple(sorted(set(source) - {name for names in found for name in names} - set(buffers)))
     return Loaded(source.bytes_read - before, len(found), missing, unexpected)
 
 
-def _refuse(
-    found: dict[tuple[str, ...], str | None],
-    holders: Holders,
-    buffers: dict[str, Tensor],
-    source: TensorSource,
-    initialise_missing: bool,
+def _refuse_missing(
+    model: nn.Module, found: Mapping[tuple[str, ...], str | None], buffers: Mapping[str, Tensor], source: TensorSource
 ) -> None:
     missing = [names[0] for names, name in found.items() if name is None]
-    if missing and not initialise_missing:
+    missing += [name for name in buffers if name not in source]
+    if missing := [name for name in missing if not is_optional(model, name)]:
         listed = ", ".join(f"`{name}`" for name in missing[:LISTED])
         more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
-        raise CheckpointError(
-            f"the checkpoint lacks {len(missing)} of the model's {len(found)} tensors: {listed}{more}"
-        )
-    expected = {found[names]: tuple(p.shape) for names, p in holders} | {n: tuple(b.shape) for n, b in buffers.items()}
-    for name, shape in expected.items():
-        if name is not None and name in source and source.shape(name) != shape:
-            raise CheckpointError(f"{source.where(name)} has shape {list(source.shape(name))}, the model {list(shape)}")
+        count = len(found) + len(buffers)
+        raise CheckpointError(f"the checkpoint lacks {len(missing)} of the model's {count} tensors: {listed}{more}")
+
+
+def _refuse_others(
+    found: Mapping[tuple[str, ...], str | None],
+    holders: Holders,
+    buffers: Mapping[str, Tensor],
+    source: TensorSource,
+) -> None:
+    """Refuse tensors of another shape, and those whose values mean something else than the model's."""
+    tensors: list[tuple[str | None, Tensor]] = [(found[names], parameter) for names, parameter in holders]
+    for name, tensor in [*tensors, *buffers.items()]:
+        if name is None or name not in source:
+            continue
+        if source.shape(name) != tuple(tensor.shape):
+            shapes = f"has shape {list(source.shape(name))}, the model {list(tensor.shape)}"
+            raise CheckpointError(f"{source.where(name)} {shapes}")
+        stored = source.dtype(name)
+        if stored != tensor.dtype and (_is_coded(stored) or _is_coded(tensor.dtype)):
+            dtypes = f"holds {stored}, the model {tensor.dtype}".replace("torch.", "")
+            raise CheckpointError(f"{source.where(name)} {dtypes}: quantised weights are not converted")
+
+
+def _is_coded(dtype: torch.dtype) -> bool:
+    """Whether values of `dtype` are usually codes: a plain cast of them gives no weights."""
+    return not dtype.is_floating_point or dtype.itemsize == 1
+
+
+def _refuse_untied(source: TensorSource, names: tuple[str, ...], taken: str, parameter: Tensor, shard: Tensor) -> None:
+    """Refuse a checkpoint with several values for parameters that the model ties into one."""
+    for name in names:
+        if name == taken or name not in source:
+            continue
+        if source.shape(name) != tuple(parameter.shape) or not torch.equal(
+            local_shard(source, name, parameter, shard.device), shard
+        ):
+            raise CheckpointError(
+                f"{source.where(name)} differs from {source.where(taken)}, but the model ties the two: set "
+                "`tie_word_embeddings` to false in its config if they are meant to differ"
+            )
 
 
 def region_of(parameter: Tensor) -> Region:

@@ -12,6 +12,7 @@ from planc.model.building.precision import kept_in_float32
 from planc.model.sources import load_manifest
 from planc.program.program import Program
 from planc.runtime.apply import find_program, session, shard
+from planc.runtime.checkpoint.converted import converted
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
@@ -75,7 +76,7 @@ def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSourc
         return RandomWeights(state, seed)
     if not checkpoint.is_dir():
         raise CheckpointError(f"`{checkpoint}` is no folder with a checkpoint")
-    return SafetensorsFolder(checkpoint)
+    return converted(model, SafetensorsFolder(checkpoint))
 
 
 def in_loading_dtypes(model: nn.Module) -> nn.Module:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,12 +13,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from planc.program.placements import Interval, Region
+from planc.runtime.checkpoint.dtypes import DTYPES
+from planc.runtime.checkpoint.headers import Header, read_header
 from planc.runtime.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 # An index is some hundred bytes a tensor; a larger one is not read into memory.
 MAX_INDEX_BYTES = 256 * 1024 * 1024
+# Pages of a mapped file count as memory of the process: a file is let go once this much of it was read.
+MAPPED_BYTES = 256 * 1024 * 1024
 
 
 class TensorSource(Protocol):
@@ -32,6 +37,9 @@ class TensorSource(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """The global shape of a tensor, without reading it."""
 
+    def dtype(self, name: str) -> torch.dtype:
+        """The dtype in which a tensor is stored, without reading it."""
+
     def read(self, name: str, region: Region) -> Tensor:
         """The part of a tensor that `region` names, the pieces of each dim one after the other."""
 
@@ -42,81 +50,93 @@ class TensorSource(Protocol):
 class SafetensorsFolder:
     """A checkpoint folder: `model.safetensors`, or the files that `model.safetensors.index.json` names.
 
-    Files stay open (memory-mapped) until `close`. Raises `CheckpointError` that names the file for whatever is missing
-    or damaged; pickled checkpoints are never read.
+    All headers are read and validated first. A file is mapped into memory when a tensor of it is read. Raises
+    `CheckpointError` that names the file for whatever is missing or damaged; pickled checkpoints are never read.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.bytes_read = 0
-        self._files: dict[str, Any] = {}
-        self._stack = ExitStack()
-        self._file_of = _file_names(folder)
-        if self._file_of is None:
-            opened = self._open(SINGLE_NAME)
-            self._file_of = dict.fromkeys(opened.keys(), SINGLE_NAME)
+        self._headers = read_headers(folder)
+        self._file_of = {name: header for header in self._headers.values() for name in header.tensors}
+        self._open: tuple[Path, Any, ExitStack] | None = None
+        self._mapped = 0
 
     def __contains__(self, name: str) -> bool:
-        return name in self._map
+        return name in self._file_of
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._map)
-
-    @property
-    def _map(self) -> Mapping[str, str]:
-        assert self._file_of is not None  # set by `__init__`
-        return self._file_of
+        return iter(self._file_of)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(int(size) for size in self._slice(name).get_shape())
+        return self._file_of[name].tensors[name].shape
+
+    def dtype(self, name: str) -> torch.dtype:
+        stored = self._file_of[name].tensors[name].dtype
+        if stored not in DTYPES:
+            raise CheckpointError(f"{self.where(name)} has the dtype {stored}, which torch doesn't know")
+        return DTYPES[stored]
 
     def read(self, name: str, region: Region) -> Tensor:
-        source = self._slice(name)
+        if region.count == 0:
+            return torch.empty(region.shape, dtype=self.dtype(name))
         try:
-            block = read_region(source, region.dims)
-        except SafetensorError as error:
+            block = read_region(self._file(self._file_of[name].path).get_slice(name), region.dims)
+        except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.where(name)}: {error}") from None
-        self.bytes_read += block.numel() * block.element_size()
+        size = block.numel() * block.element_size()
+        self.bytes_read += size
+        self._mapped += size
         return block
 
     def where(self, name: str) -> str:
-        return f"{self.folder / self._map[name]}: `{name}`"
+        return f"{self._file_of[name].path}: `{name}`"
 
     def close(self) -> None:
-        self._files.clear()
-        self._stack.close()
+        if self._open is not None:
+            self._open[2].close()
+        self._open, self._mapped = None, 0
 
-    def _slice(self, name: str) -> Any:
-        opened = self._open(self._map[name])
-        try:
-            return opened.get_slice(name)
-        except SafetensorError:
-            raise CheckpointError(f"{self.folder / self._map[name]} lacks the tensor `{name}` of the index") from None
+    def _file(self, path: Path) -> Any:
+        if self._open is None or self._open[0] != path or self._mapped > MAPPED_BYTES:
+            self.close()
+            stack = ExitStack()
+            self._open = path, stack.enter_context(safe_open(path, framework="pt")), stack
+        return self._open[1]
 
-    def _open(self, file: str) -> Any:
-        if file not in self._files:
-            path = self.folder / file
-            if not path.is_file():
-                raise CheckpointError(f"{path} is missing")
-            try:
-                self._files[file] = self._stack.enter_context(safe_open(path, framework="pt"))
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path} is damaged or truncated: {error}") from None
-        return self._files[file]
+
+def read_headers(folder: Path) -> dict[str, Header]:
+    """The headers of the checkpoint in `folder`, by file name, each with the tensors that are taken from it.
+
+    Raises `CheckpointError` that names the file, and the tensor where one is at fault.
+    """
+    index = read_index(folder)
+    if index is None:
+        return {SINGLE_NAME: read_header(folder / SINGLE_NAME)}
+    found = {file: read_header(folder / file) for file in dict.fromkeys(index.values())}
+    for name, file in index.items():
+        if name not in found[file].tensors:
+            raise CheckpointError(f"{folder / file} lacks the tensor `{name}` of the index")
+    # As transformers 5.24.0, which takes all tensors of the files; the index decides where several have one.
+    return {
+        file: replace(header, tensors={n: t for n, t in header.tensors.items() if index.get(n, file) == file})
+        for file, header in found.items()
+    }
 
 
 class _Index(BaseModel):
     weight_map: dict[str, str]
 
 
-def _file_names(folder: Path) -> dict[str, str] | None:
+def read_index(folder: Path) -> dict[str, str] | None:
     """Tensor name to file name, as the folder's index says; None for a folder with the single file."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder")
     index = folder / INDEX_NAME
+    # As transformers 5.24.0: the single file wins where both are there.
+    if (folder / SINGLE_NAME).is_file():
+        return None
     if not index.is_file():
-        if (folder / SINGLE_NAME).is_file():
-            return None
         raise CheckpointError(f"{folder} holds neither {INDEX_NAME} nor {SINGLE_NAME}{_pickled(folder)}")
     if index.stat().st_size > MAX_INDEX_BYTES:
         raise CheckpointError(f"{index} is larger than {MAX_INDEX_BYTES} bytes")
@@ -167,6 +187,9 @@ class RandomWeights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.shapes[name]
+
+    def dtype(self, name: str) -> torch.dtype:
+        return torch.float32
 
     def read(self, name: str, region: Region) -> Tensor:
         digest = hashlib.sha256(f"{self.seed}:{name}".encode()).digest()
