@@ -48,8 +48,7 @@ def theirs(model: Any, mesh: Any) -> dict[str, tuple[Any, ...]] | str:
 
 
 def ours(model: Any, name: str, meshes: Any) -> dict[str, tuple[Any, ...]] | str:
-    from planc.model.building.builder import build_manifest
-    from planc.model.manifest import Manifest
+    from planc.model.sources import load_manifest
     from planc.program.errors import ProgramError
     from planc.program.lower import lower
     from planc.resolve.layout import derive_layout
@@ -57,7 +56,7 @@ def ours(model: Any, name: str, meshes: Any) -> dict[str, tuple[Any, ...]] | str
     from planc.runtime.interpreter import apply_operations
     from planc.syntax.parser import parse_text
 
-    manifest = Manifest(build_manifest(model, name=name))
+    manifest = load_manifest(name)
     plan, _ = parse_text(f"tp_size: {SIZE}\n", "plan.yaml")
     assert plan is not None
     try:
@@ -77,6 +76,8 @@ def compare(names: list[str], rank: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in names:
         model = meta_model(name)
+        if not model._tp_plan:
+            continue  # experts alone: there is nothing that tp_size could split
         expected = theirs(copy.deepcopy(model), meshes.of("tp"))
         got = ours(model, name, meshes)
         if isinstance(expected, str) or isinstance(got, str):
@@ -86,10 +87,15 @@ def compare(names: list[str], rank: int) -> dict[str, Any]:
     return found
 
 
+# transformers 5.24.0 brings an expert plan for these, and no tensor plan.
+WITHOUT_TP_PLAN = {"openai_privacy_filter", "zaya"}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, len(buildable_model_types()), BATCH))
 def test_same_placements(start: int) -> None:
     names = buildable_model_types()[start : start + BATCH]
     (outcome,) = start_ranks(1, compare, names, (start // BATCH) % SIZE, init=False, timeout=300)
     assert outcome.failure is None, outcome.failure
-    assert outcome.result.keys() == set(names)
+    assert set(names) - outcome.result.keys() <= WITHOUT_TP_PLAN
     assert not {name: differing for name, differing in outcome.result.items() if differing}
