@@ -40,7 +40,8 @@ class UnusableModel:
     """The model can't be read or built.
 
     MODEL is a hub id, a folder or file with a `config.json`, the name of a bundled config, a transformers `model_type`,
-    a manifest file, or `package.module:factory`. Without its manifest only the plan's text is checked.
+    a manifest file, or `package.module:factory`. The last is code, and only runs where the command line names it: a
+    plan file can't. Without its manifest only the plan's text is checked.
 
     Example:
 
@@ -271,7 +272,7 @@ def analyse(plan: PlanLike, given: Given, settings: Settings) -> Analysis:
     if parsed.model is None:
         return Analysis(_with(report, [_no_model(parsed)]))
     report = replace(report, model_name=parsed.model.value)
-    manifest = _load(parsed.model, settings)
+    manifest = _load(parsed.model, settings, by_caller=given.model is not None)
     if isinstance(manifest, Diagnostic):
         return Analysis(_with(report, [manifest]))
     return _judge(parsed, manifest, report, settings)
@@ -335,12 +336,15 @@ def _text_of(plan: str | Path) -> Mapping[str, str]:
         return {}
 
 
-def _load(model: Spanned[str], settings: Settings) -> "Manifest | Diagnostic":
+def _load(model: Spanned[str], settings: Settings, by_caller: bool) -> "Manifest | Diagnostic":
+    """The manifest; code is run for `package.module:factory` only where the caller, not a plan file, names it."""
     from planc.model.errors import ModelError
     from planc.model.sources import load_manifest
 
     try:
-        return load_manifest(model.value, cache=settings.cache, trust_remote_code=settings.trust_remote_code)
+        return load_manifest(
+            model.value, cache=settings.cache, trust_remote_code=settings.trust_remote_code, factories=by_caller
+        )
     except ModelError as error:
         return UnusableModel.code.found(error.message, span=model.span, help=error.help)
 

@@ -113,3 +113,21 @@ def test_stages_can_be_called_however_they_were_imported() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("Rule True planc.resolve.layout True\n", "")
+
+
+def test_a_plan_has_no_code_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only who calls planc may name `package.module:factory`, whatever plan file brings the name."""
+    trace = tmp_path / "ran"
+    (tmp_path / "foreign_factory.py").write_text(f"open({str(trace)!r}, 'w').close()\nmake = 1\n")
+    base, plan = tmp_path / "base.yaml", tmp_path / "plan.yaml"
+    base.write_text("model: foreign_factory:make\n")
+    plan.write_text("extends: base.yaml\ntp_size: 2\n")
+    monkeypatch.chdir(tmp_path)
+    for given in (base, plan, {"model": "foreign_factory:make"}):
+        (found,) = planc.check(None, given).diagnostics
+        assert found.code == "PL051"
+        assert "foreign_factory:make" in found.message
+        assert any("planc check foreign_factory:make" in text for text in found.help)
+        assert not trace.exists()
+    assert not planc.check("foreign_factory:make", plan).ok
+    assert trace.exists()

@@ -7,7 +7,15 @@ from planc.model import bundled
 from planc.model.cache import Cache
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
-from planc.model.source import ConfigSource, ManifestSource, NamedSource, Source, cached_config, find_source
+from planc.model.source import (
+    ConfigSource,
+    FactorySource,
+    ManifestSource,
+    NamedSource,
+    Source,
+    cached_config,
+    find_source,
+)
 from planc.model.versions import installed_version
 
 
@@ -17,14 +25,20 @@ def load_manifest(
     config: Mapping[str, Any] | None = None,
     cache: bool = True,
     trust_remote_code: bool = False,
+    factories: bool = True,
 ) -> Manifest:
     """The manifest of `model` (its forms and their precedence: `planc.model.source.find_source`).
 
     `config` are fields to put over those of the model's config. With `cache`, a manifest built once is read from the
     user's cache from then on; a factory's never is, since its code may change. Code that a model brings along runs
-    only with `trust_remote_code`. Raises ModelError.
+    only with `trust_remote_code`; `package.module:factory` only with `factories`. Raises ModelError.
     """
     source = find_source(model, config)
+    if isinstance(source, FactorySource) and not factories:
+        raise ModelError(
+            f"`{model}` is code, and a plan file can't have code run",
+            (f"name it on the command line, before the plan: `planc check {model} PLAN`",),
+        )
     # What foreign code makes of a config isn't decided by the config alone.
     kept = Cache() if cache and not trust_remote_code else None
     manifest = _without_building(source, kept) or _build(source, kept, trust_remote_code)
