@@ -70,11 +70,14 @@ def command(given: Inputs, checkpoint: str | None, random_weights: bool, nproc: 
         return refuse_everywhere(status, faults)
     if report.diagnostics:
         click.echo(render("text", [report], Screen.of(sys.stderr)), err=True, nl=False)
-    folder = folder_with_weights(given, checkpoint, random_weights)
+    model = given.model or program.model.name
+    folder = folder_with_weights(model, checkpoint, random_weights)
     script = click.get_current_context().meta.get(SCRIPT)
     if script is None and "RANK" not in os.environ and (status := refuse_too_large(report, program.layout.world_size)):
         return status
-    return start(given, program, folder, script, options)
+    if script is None and folder is None:
+        click.echo("no checkpoint was named: the weights are random", err=True)
+    return start(model, program, folder, script, options)
 
 
 def refuse_too_large(report: Report, ranks: int) -> int:
@@ -130,19 +133,19 @@ def refuse_everywhere(status: int, faults: str) -> int:
     return status
 
 
-def folder_with_weights(given: Inputs, checkpoint: str | None, random_weights: bool) -> str | None:
+def folder_with_weights(model: str, checkpoint: str | None, random_weights: bool) -> str | None:
     """The checkpoint folder: the one named, else MODEL's own."""
     if random_weights:
         if checkpoint is not None:
             raise click.UsageError("--checkpoint and --random-weights exclude each other")
         return None
-    if checkpoint is None and given.model is not None and Path(given.model).is_dir():
-        checkpoint = given.model
+    if checkpoint is None and Path(model).is_dir():
+        checkpoint = model
     return str(Path(checkpoint).absolute()) if checkpoint is not None else None
 
 
 def start(
-    given: Inputs, program: "Program", checkpoint: str | None, script: list[str] | None, options: dict[str, Any]
+    model: str, program: "Program", checkpoint: str | None, script: list[str] | None, options: dict[str, Any]
 ) -> int:
     """Become a rank, or start the ranks."""
     from planc.runtime.rank import Job
@@ -150,7 +153,6 @@ def start(
     with tempfile.TemporaryDirectory(prefix="planc-") as folder:
         path = Path(folder, "program.json")
         program.save(path)
-        model = given.model or program.model.name
         job = Job(str(Path(model).absolute()) if Path(model).exists() else model, str(path), checkpoint, **options)
         if "RANK" in os.environ:
             return become_rank(job, script)
