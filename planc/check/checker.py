@@ -1,9 +1,11 @@
 """Runs the rules and puts their findings in order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from planc.check.registry import all_rules
 from planc.check.rule import CheckContext, Rule
+from planc.diagnostics.codes import CODES
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.diagnostics.span import Span
 
@@ -15,7 +17,8 @@ def run(context: CheckContext, select: Sequence[str] = (), ignore: Sequence[str]
 
     `select` and `ignore` hold codes, beginnings of codes (`PL3`) or names (`dead-rule`); an empty `select` means all.
     """
-    return in_order(_settled([finding for rule in _chosen(select, ignore) for finding in rule.check(context)]))
+    found = [finding for rule in _chosen(select, ignore) for finding in rule.check(context)]
+    return in_order(_with_consequences(_settled(found)))
 
 
 def _settled(findings: list[Diagnostic]) -> Iterator[Diagnostic]:
@@ -31,6 +34,21 @@ def _settled(findings: list[Diagnostic]) -> Iterator[Diagnostic]:
             yield finding
 
 
+def _with_consequences(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """One finding a cause: what the same key does to the dataflow is told by its first fault, forward ones first."""
+    by_cause: dict[object, list[Diagnostic]] = {}
+    for finding in findings:
+        shared = _is_of_flow(finding) and finding.severity is Severity.ERROR and finding.key is not None
+        by_cause.setdefault((finding.key, finding.span) if shared else id(finding), []).append(finding)
+    for first, *others in (sorted(group, key=_is_of_gradient) for group in by_cause.values()):
+        told = dict.fromkeys(f"and so: {other.message}" for other in others)
+        yield replace(first, notes=(*first.notes, *told)) if told else first
+
+
+def _is_of_gradient(finding: Diagnostic) -> bool:
+    return "gradient" in CODES[finding.code].name
+
+
 def _line(span: Span | None) -> tuple[str, int] | None:
     return (span.file, span.line) if span else None
 
@@ -39,7 +57,7 @@ def _is_of_flow(finding: Diagnostic) -> bool:
     return finding.code.startswith("PL4")
 
 
-def in_order(findings: Iterator[Diagnostic]) -> list[Diagnostic]:
+def in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """`findings` without repetitions, in an order that doesn't depend on the order of the rules."""
     return sorted(dict.fromkeys(findings), key=_place)
 
