@@ -1,0 +1,103 @@
+"""What is proved: which model at which layout, with which implementation of the dispatch and of the experts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from planc.layouts.layout import Layout
+from planc.model.building.builder import build_manifest
+from planc.model.manifest import Manifest
+from planc.program.lower import lower
+from planc.program.program import Program
+from planc.resolve.layout import derive_layout
+from planc.resolve.resolver import resolve
+from planc.syntax.arguments import plan_from_mapping
+from tests.proof.models import MIXTURES, build
+
+EXPERTS_IMPLEMENTATIONS = ("eager", "batched_mm", "grouped_mm")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model at one layout. `config` are changed fields of the model's config, `options` those of the plan."""
+
+    model: str
+    layout: Layout
+    experts: str = "eager"
+    config: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+    length: int = 7
+
+    def __str__(self) -> str:
+        axes = ("pp", "dp_replicate", "fsdp", "tp", "ep")
+        sizes = "·".join(f"{axis}{self.layout.size(axis)}" for axis in axes if self.layout.size(axis) > 1)  # type: ignore[arg-type]
+        extra = [f"{name}={value}" for name, value in (*self.config, *self.options)]
+        dispatch = [self.layout.ep_implementation] if self.layout.ep_size > 1 else []
+        length = [f"length={self.length}"] if self.length != 7 else []
+        return " ".join([self.model, sizes, *dispatch, self.experts, *extra, *length])
+
+
+def layout(sizes: str, implementation: str = "auto") -> Layout:
+    """`tp2·fsdp4·ep4` as a layout."""
+    found: dict[str, int] = {}
+    for word in sizes.split("·"):
+        name = word.rstrip("0123456789")
+        found[f"{name}_size"] = int(word.removeprefix(name))
+    return Layout(**found, ep_implementation=implementation)
+
+
+@dataclass
+class Programs:
+    """Compiles each model once a layout; the programs travel to the ranks."""
+
+    _manifests: dict[tuple[Any, ...], Manifest] = field(default_factory=dict)
+    _programs: dict[tuple[Any, ...], Program] = field(default_factory=dict)
+
+    def of(self, case: Case) -> Program:
+        key = (case.model, case.config, case.layout, case.options)
+        if key not in self._programs:
+            model = (case.model, case.config)
+            if model not in self._manifests:
+                built = build(case.model, **dict(case.config))
+                self._manifests[model] = Manifest(build_manifest(built, case.model, trace=False))
+            self._programs[key] = compiled(self._manifests[model], case)
+        return self._programs[key]
+
+
+def compiled(manifest: Manifest, case: Case) -> Program:
+    """The program of the model's own plan at the layout of `case`."""
+    sizes = {f"{axis}_size": case.layout.size(axis) for axis in ("pp", "dp_replicate", "fsdp", "tp", "ep")}  # type: ignore[arg-type]
+    mapping = {**sizes, "ep_implementation": case.layout.ep_implementation, **dict(case.options)}
+    plan, found = plan_from_mapping(mapping)
+    assert plan is not None and not found, found
+    return lower(plan, resolve(plan, manifest, derive_layout(plan)), manifest)
+
+
+def implementations(sizes: str) -> tuple[str, ...]:
+    """The implementations that a layout with experts allows (`auto` trains as `all_to_all`)."""
+    found = layout(sizes)
+    return ("all_to_all", "all_reduce") if found.ep_size == found.tp_size else ("all_to_all",)
+
+
+# The layouts of the documents, by the number of ranks. `sweep` goes through all of them.
+WITH_EXPERTS = {
+    4: ("tp2·fsdp2·ep4", "tp2·ep2·fsdp2", "fsdp4·ep2", "tp4·ep4"),
+    8: ("tp4·fsdp2·ep4", "tp1·fsdp8·ep4", "tp2·fsdp4·ep4", "tp2·fsdp4·ep8", "tp8·ep8", "tp2·dp_replicate2·fsdp2·ep4"),
+}
+WITHOUT_EXPERTS = {
+    4: ("tp4", "fsdp4", "tp2·fsdp2", "dp_replicate2·fsdp2"),
+    8: ("tp2·fsdp4", "tp2·dp_replicate2·fsdp2", "fsdp8"),
+}
+
+
+def sweep(ranks: int, models: tuple[str, ...]) -> Iterator[Case]:
+    """Every model over every layout of `ranks` ranks, each dispatch that it allows, each experts implementation."""
+    for model in models:
+        for sizes in WITHOUT_EXPERTS[ranks]:
+            yield Case(model, layout(sizes))
+        if model not in MIXTURES:
+            continue
+        for sizes in WITH_EXPERTS[ranks]:
+            for implementation in implementations(sizes):
+                for experts in EXPERTS_IMPLEMENTATIONS:
+                    yield Case(model, layout(sizes, implementation), experts)
