@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from planc.model.manifest import generic_name
 from planc.program.errors import ProgramError
 from planc.resolve.model_rules import rules_at
 from planc.resolve.resolved import ResolvedPlan
+from planc.syntax.matching import generic_name
 from planc.syntax.plan import Plan, PlanKind, PlanRule, PlanSection
 from planc.verify.applying import ByProgram
 from planc.verify.case import PLANS, Case
@@ -110,17 +110,24 @@ def _active(resolved: ResolvedPlan) -> list[PlanRule]:
 
 
 def _without(plan: Plan, rules: Sequence[PlanRule]) -> Plan:
-    sections: dict[str, PlanSection] = {}
-    for kind in PLANS:
-        section = plan.section(kind)
-        kept = tuple(rule for rule in section.rules if rule not in rules)
+    def section(kind: PlanKind) -> PlanSection:
+        old = plan.section(kind)
+        kept = tuple(rule for rule in old.rules if rule not in rules)
         # No rule at all would mean something else: an empty plan applies none of the model's own.
-        sections[f"{kind}_plan"] = replace(section, rules=kept) if kept or not section.rules else PlanSection()
-    return replace(plan, **sections)  # type: ignore[arg-type]
+        return replace(old, rules=kept) if kept or not old.rules else PlanSection()
+
+    return replace(plan, tp_plan=section("tp"), ep_plan=section("ep"), fsdp_plan=section("fsdp"))
 
 
 def _with(plan: Plan, rules: Sequence[PlanRule]) -> Plan:
     """`plan` with `rules` of one kind after its own."""
     kind: PlanKind = rules[0].plan
     section = plan.section(kind)
-    return replace(plan, **{f"{kind}_plan": replace(section, state="rules", rules=(*section.rules, *rules))})
+    more = replace(section, state="rules", rules=(*section.rules, *rules))
+    match kind:
+        case "tp":
+            return replace(plan, tp_plan=more)
+        case "ep":
+            return replace(plan, ep_plan=more)
+        case _:
+            return replace(plan, fsdp_plan=more)

@@ -10,6 +10,7 @@ from planc.verify.grouped_mm import grouped_mm
 
 _WIDER = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 _FLOAT = torch.Tensor.float
+_GROUPED_MM = (torch.nn.functional.grouped_mm, torch._grouped_mm)
 
 
 class Exact(TorchFunctionMode):
@@ -29,8 +30,8 @@ class Exact(TorchFunctionMode):
     ) -> Any:
         if func is _FLOAT:
             return args[0].double()
-        if func is torch.nn.functional.grouped_mm and args[0].dtype is torch.float64:
-            return grouped_mm(*args, **(kwargs or {}))
+        if func in _GROUPED_MM and args[0].dtype is torch.float64:
+            return grouped_mm(*args, offs=(kwargs or {})["offs"])
         wider = tuple(_WIDER.get(arg, arg) if isinstance(arg, torch.dtype) else arg for arg in args)
         if not kwargs:
             return func(*wider)

@@ -9,11 +9,12 @@ from transformers import PreTrainedModel
 IMPLEMENTATIONS = ("eager", "batched_mm", "grouped_mm")
 
 
-def implementations(model: nn.Module) -> Iterator[str]:
-    """The implementations of `experts_implementation` that make a difference to `model`, the plainest first."""
-    yield IMPLEMENTATIONS[0]
+def implementations(model: nn.Module) -> Iterator[str | None]:
+    """The values of `experts_implementation` that make a difference to `model`, the plainest first; None if none do."""
     if _dispatches(model):
-        yield from IMPLEMENTATIONS[1:]
+        yield from IMPLEMENTATIONS
+    else:
+        yield None
 
 
 def _dispatches(model: nn.Module) -> bool:

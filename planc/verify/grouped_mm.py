@@ -8,9 +8,10 @@ from torch import Tensor
 
 
 def grouped_mm(mat_a: Tensor, mat_b: Tensor, *, offs: Tensor) -> Tensor:
-    """Rows of `mat_a` `[rows, in]` times the matrix of their group in `mat_b` `[groups, in, out]`; `offs` are group ends.
+    """Rows of `mat_a` `[rows, in]` times the matrix of their group in `mat_b` `[groups, in, out]`.
 
-    Rows after the last end, and their gradients, are not a number: the real kernel leaves them undefined.
+    `offs` are the ends of the groups. Rows after the last end, and their gradients, are not a number: the real kernel
+    leaves them undefined.
     """
     result: Tensor = _GroupedMm.apply(mat_a, mat_b, offs)  # type: ignore[no-untyped-call]
     return result
@@ -26,7 +27,7 @@ class _GroupedMm(torch.autograd.Function):
         return output
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         mat_a, mat_b, offs = ctx.saved_tensors
         of_a, of_b = torch.full_like(mat_a, torch.nan), torch.zeros_like(mat_b)
         for group, rows in _groups(offs):

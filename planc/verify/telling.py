@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
+from planc.syntax.matching import generic_name
 from planc.verify import codes
 from planc.verify.blame import Blame
 from planc.verify.comparing import Departure
@@ -21,10 +22,13 @@ _CODES: dict[str, Code] = {
 
 
 def findings(
-    trial: Trial, blames: Sequence[Blame], first: FirstDeparture | None, running: str, experts: str
+    trial: Trial, blames: Sequence[Blame], first: FirstDeparture | None, running: str, experts: str | None
 ) -> Iterator[Diagnostic]:
     """One finding for each rule to blame, or one without a rule. `running` is the module in which the ranks stopped."""
-    notes = [*_notes(trial, first), *([f"with experts_implementation={experts}"] if experts != "eager" else [])]
+    notes = [
+        *_notes(trial, first),
+        *([f"with experts_implementation={experts}"] if experts is not None and experts != "eager" else []),
+    ]
     message, code = _message(trial, running)
     targets = tuple(dict.fromkeys(departure.name for departure in _main(trial)))
     for blame in blames or (Blame(None),):
@@ -56,8 +60,9 @@ def _message(trial: Trial, running: str) -> tuple[str, Code]:
         return f"a small copy of the model stops in its {trial.stopped.phase}{place}: {said}", codes.DoesNotRun.code
     main = _main(trial)
     worst = max(main, key=lambda departure: departure.relative)
-    names = ", ".join(f"`{name}`" for name in list(dict.fromkeys(d.name for d in main))[:_NAMED])
-    more = f" and {len(main) - _NAMED} more" if len(main) > _NAMED else ""
+    generic = list(dict.fromkeys(generic_name(d.name) for d in main))
+    names = ", ".join(f"`{name}`" for name in generic[:_NAMED])
+    more = f" and {len(generic) - _NAMED} more" if len(generic) > _NAMED else ""
     what = {
         "weights": f"gathered shards of {names}{more} are not the weights",
         "inference": f"the output of a small copy is wrong by {worst.relative:.0%} of its scale",
@@ -78,13 +83,18 @@ def _notes(trial: Trial, first: FirstDeparture | None) -> Iterator[str]:
         if departure.shape is not None:
             shape = "x".join(map(str, departure.shape)) or "nothing"
             yield f"`{departure.name}` is {shape} on rank {departure.rank}: not the whole tensor"
-        elif departure.exact and abs(departure.factor - 1) > 1e-6:
-            yield f"`{departure.name}` on rank {departure.rank} is exactly {departure.factor:.6g} times what it should be"
+        elif departure.exact and _is_simple(departure.factor):
+            yield f"`{departure.name}` is exactly {departure.factor:.6g} times the right one, on rank {departure.rank}"
         else:
             yield (
-                f"`{departure.name}` on rank {departure.rank}: largest difference {departure.error:.3g}, largest element "
-                f"{departure.scale:.3g}"
+                f"`{departure.name}` on rank {departure.rank}: largest difference {departure.error:.3g}, "
+                f"largest element {departure.scale:.3g}"
             )
+
+
+def _is_simple(factor: float) -> bool:
+    """Whether a factor is the size of some group, or one over it: a hint, unlike any other number."""
+    return any(abs(factor * size - 1) < 1e-6 or abs(factor / size - 1) < 1e-6 for size in range(2, 17))
 
 
 def _help(blame: Blame) -> Iterator[str]:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
@@ -15,8 +16,14 @@ from planc.verify.exact import Exact
 from planc.verify.experts import use_experts
 from planc.verify.fsdp_in_double import gradients_divided_as_in_single
 from planc.verify.observing import Observation, Steps, observe
+from planc.verify.ranks.outcome import InPhaseError, Ranks
+from planc.verify.ranks.processes import RankProcesses
 from planc.verify.ranks.threads import RankThreads
 from planc.verify.reference import Reference
+
+RankKind = Literal["threads", "gloo"]
+# Called with every rank and its model before anything is applied.
+Watch = Callable[[int, nn.Module], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,41 +52,54 @@ class Trial:
         return self.stopped is None and not self.departures
 
 
-# Called with every rank and its model before anything is applied.
-Watch = Callable[[int, nn.Module], None]
-
-
 class Laboratory:
     """A copy, what it gives when run whole, and ranks to try plans on."""
 
-    def __init__(self, model: nn.Module, reference: Reference, layout: Layout) -> None:
+    def __init__(self, model: nn.Module, reference: Reference, layout: Layout, kind: RankKind = "threads") -> None:
         self.model = model
         self.reference = reference
         self.layout = layout
-        self.tried = 0
-        self.ranks = RankThreads(layout.world_size)
-        self._meshes = self._build_meshes()
+        count = layout.world_size
+        self._ranks: Ranks = RankThreads(count) if kind == "threads" else RankProcesses(count)
+        self._meshes: dict[int, Meshes] = {}
 
     def close(self) -> None:
-        self.ranks.close()
+        """End the ranks."""
+        self._ranks.close()
 
-    def _build_meshes(self) -> Sequence[Meshes]:
-        outcome = self.ranks.run(lambda _: build_meshes(self.layout, "cpu"))
-        if outcome.failure is not None:
-            raise RuntimeError(f"no mesh on the simulated ranks: {outcome.failure.error}")
-        return outcome.results
+    def trial(self, application: Application, steps: Steps | None = None, experts: str | None = None) -> Trial:
+        """Apply, run and compare; by default with as many steps as the reference took."""
+        found = self.observations(application, self.reference.steps if steps is None else steps, experts)
+        if isinstance(found, Stopped):
+            return Trial(stopped=found)
+        return Trial(departures(self.reference, found, self.layout))
 
     def observations(
         self, application: Application, steps: Steps, experts: str | None = None, watch: Watch | None = None
     ) -> Sequence[Observation] | Stopped:
         """What every rank gives under `application`, taking `steps`, with the experts implementation `experts`."""
-        self.tried += 1
-        phases = ["apply"] * self.layout.world_size
 
         def work(rank: int) -> Observation:
-            def phase(name: str) -> None:
-                phases[rank] = name
+            return self._observe(rank, application, steps, experts, watch)
 
+        with gradients_divided_as_in_single():
+            outcome = self._ranks.observe(work)
+        if (failure := outcome.failure) is not None:
+            return Stopped(failure.phase, failure.rank, failure.error)
+        return outcome.results
+
+    def _observe(
+        self, rank: int, application: Application, steps: Steps, experts: str | None, watch: Watch | None
+    ) -> Observation:
+        now = "apply"
+
+        def phase(name: str) -> None:
+            nonlocal now
+            now = name
+
+        try:
+            if rank not in self._meshes:
+                self._meshes[rank] = build_meshes(self.layout, "cpu")
             own = copy.deepcopy(self.model)
             if experts is not None:
                 use_experts(own, experts)
@@ -88,20 +108,9 @@ class Laboratory:
             with Exact():
                 sharded = application.apply(own, self._meshes[rank])
             return observe(sharded, [self._batch(rank)], steps, phase)
-
-        with gradients_divided_as_in_single():
-            outcome = self.ranks.run(work)
-        if outcome.failure is not None:
-            return Stopped(phases[outcome.failure.rank], outcome.failure.rank, outcome.failure.error)
-        return outcome.results
+        except Exception as error:  # whatever a plan makes a model raise is what we are here to see
+            raise InPhaseError(now, f"{type(error).__name__}: {error}") from error
 
     def _batch(self, rank: int) -> Batch:
         place = self.layout.coordinates(rank)
         return self.reference.batches[place["dp_replicate"] * self.layout.fsdp_size + place["fsdp"]]
-
-    def trial(self, application: Application, steps: Steps | None = None, experts: str | None = None) -> Trial:
-        """Apply, run and compare; by default with as many steps as the reference took."""
-        found = self.observations(application, self.reference.steps if steps is None else steps, experts)
-        if isinstance(found, Stopped):
-            return Trial(stopped=found)
-        return Trial(departures(self.reference, found, self.layout))

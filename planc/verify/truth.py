@@ -1,7 +1,5 @@
 """What a plan really does, by trying it: the yardstick for cheaper verdicts."""
 
-import logging
-import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal
@@ -14,6 +12,7 @@ from planc.model.building.configs import build_config
 from planc.verify.applying import ByTransformers
 from planc.verify.copying.copy import SmallCopy, small_copy
 from planc.verify.copying.errors import CopyError
+from planc.verify.quiet import quiet
 from planc.verify.reference import reference
 from planc.verify.trial import Laboratory, Trial
 
@@ -84,25 +83,6 @@ def verdict(trial: Trial) -> Truth:
     if parts & {"weights", "inference", "training"}:
         return "wrong_forward"
     return "wrong_gradient" if parts else "right"
-
-
-class quiet:  # noqa: N801 (used as a context manager, like those of contextlib)
-    """Silences what torch and transformers log about plans that fail: that they do is the finding."""
-
-    _LOGGERS = ("torch._subclasses.fake_tensor", "torch.distributed.tensor._redistribute", "transformers")
-
-    def __enter__(self) -> None:
-        self._levels = [(logger, logger.level) for logger in map(logging.getLogger, self._LOGGERS)]
-        for logger, _ in self._levels:
-            logger.setLevel(logging.CRITICAL)
-        self._warnings = warnings.catch_warnings()
-        self._warnings.__enter__()
-        warnings.simplefilter("ignore")
-
-    def __exit__(self, *_: object) -> None:
-        self._warnings.__exit__(None, None, None)
-        for logger, level in self._levels:
-            logger.setLevel(level)
 
 
 class _Key:

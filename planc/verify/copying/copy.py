@@ -1,5 +1,6 @@
 """The small copy: a model of the same structure that runs in milliseconds."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from planc.verify.observing import outputs
 MOST_PARAMETERS = 12_000_000
 """A copy with more is not small: every rank holds one, in double precision."""
 _MOST_ATTEMPTS = 60
+_MOST_SECONDS = 60.0
 _SMALLEST = 3
 """So many of the smallest candidates are tried with every variation before the larger ones."""
 
@@ -58,8 +60,9 @@ def small_copy(
     each of its `marks`. Raises CopyError with the reasons.
     """
     reasons: dict[str, None] = {}
+    started = time.monotonic()
     for attempt, (cls, fields) in enumerate(_attempts(config, sizes, class_name)):
-        if attempt >= _MOST_ATTEMPTS:
+        if attempt >= _MOST_ATTEMPTS or time.monotonic() - started > _MOST_SECONDS:
             break
         try:
             return _make(cls, config, fields, marks, seed)

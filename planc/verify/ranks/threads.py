@@ -19,6 +19,7 @@ from torch.distributed import distributed_c10d
 from torch.testing._internal.distributed import multi_threaded_pg
 from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGroup, ThreadLocalWorld
 
+from planc.verify.observing import Observation
 from planc.verify.ranks.outcome import Failure, Outcome
 
 T = TypeVar("T")
@@ -60,6 +61,9 @@ class RankThreads:
             thread.join(timeout=5)
         _World.leave()
 
+    def observe(self, work: Callable[[int], Observation]) -> Outcome[Observation]:
+        return self.run(work)
+
     def run(self, work: Callable[[int], T]) -> Outcome[T]:
         """Call `work(rank)` on every rank at once.
 
@@ -78,14 +82,14 @@ class RankThreads:
                 rank, result, error = self._done.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if failure is None and watch.stuck(waiting):
-                    failure = Failure(min(waiting), "the ranks wait for each other in different collectives", True)
+                    failure = Failure(min(waiting), "", "the ranks wait for each other in different collectives")
                     _release()
                 continue
             waiting.discard(rank)
             if error is None:
                 results[rank] = result
             elif failure is None and not isinstance(error, SystemExit):
-                failure = Failure(rank, f"{type(error).__name__}: {error}")
+                failure = Failure.of(rank, error)
         _reset()
         return Outcome(failure=failure) if failure else Outcome(tuple(results[rank] for rank in range(self.count)))
 

@@ -1,0 +1,218 @@
+"""Verify one plan: copy, try, compare, blame."""
+
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from planc.check.rule import CheckContext
+from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
+from planc.layouts.layout import Layout
+from planc.program.errors import ProgramError
+from planc.verify import codes
+from planc.verify.applying import ByProgram
+from planc.verify.blame import Blame, Search
+from planc.verify.case import PLANS, Case
+from planc.verify.copying.errors import CopyError
+from planc.verify.copying.inputs import another
+from planc.verify.exact import Exact
+from planc.verify.experts import implementations, use_experts
+from planc.verify.modules import FirstDeparture, Trace, first_departure
+from planc.verify.observing import Steps, outputs
+from planc.verify.outcome import Verdict, VerifyReport
+from planc.verify.quiet import quiet
+from planc.verify.reference import Reference, largest, reference
+from planc.verify.telling import findings
+from planc.verify.trial import Laboratory, RankKind, Stopped, Trial
+
+MOST_RANKS = 8
+_STEPS = 2
+_SEEDS = (0, 1, 2)
+# Findings of `check` after which there is nothing to try: the plan's text, unknown names and styles, illegal sizes.
+_BEFORE = ("PL0", "PL1", "PL2")
+
+
+@dataclass
+class _Timer:
+    """Seconds by what they were spent on."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    since: float = field(default_factory=time.perf_counter)
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name], self.since = self.seconds.get(name, 0.0) + now - self.since, now
+
+
+def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads") -> VerifyReport:
+    """Prove or refute the plan of `context`; `report` is what `check` said of it, whose texts findings point into.
+
+    Errors of the plan's text, its names and its sizes are reported as they are. Never raises for a plan or a model
+    that can't be tried: the verdict is then unknown, with the reason.
+    """
+    before = [d for d in report.diagnostics if d.severity is Severity.ERROR and d.code.startswith(_BEFORE)]
+    if before:
+        return VerifyReport(Verdict.REFUTED, replace(report, diagnostics=tuple(before)))
+    report = replace(report, diagnostics=())
+    if reason := _cannot_try(context.layout):
+        return _unknown(report, reason)
+    timer = _Timer()
+    try:
+        with quiet():
+            case, whole = _case(context)
+            timer.lap("copy")
+            return _verify(case, whole, context, report, timer, ranks)
+    except CopyError as error:
+        return _unknown(report, f"there is no small copy of the model: {error}")
+
+
+def _cannot_try(layout: Layout) -> str | None:
+    if layout.pp_size > 1:
+        return "pipeline stages are not simulated: try the plan with pp_size=1"
+    if layout.world_size > MOST_RANKS:
+        return f"the layout needs {layout.world_size} ranks, and at most {MOST_RANKS} are simulated"
+    return None
+
+
+def _unknown(report: Report, reason: str) -> VerifyReport:
+    return VerifyReport(Verdict.UNKNOWN, replace(report, diagnostics=(codes.NotVerified.code.found(reason),)))
+
+
+def _case(context: CheckContext) -> tuple[Case, Reference]:
+    """A copy that can tell, or the last one that was made; several sets of weights are tried."""
+    for seed in _SEEDS:
+        case = Case.make(context.plan, context.resolved, context.manifest, seed)
+        generator = torch.Generator().manual_seed(seed + 1000)
+        others = [another(case.copy.batch, generator) for _ in range(case.layout.dp_size - 1)]
+        whole = reference(case.copy.model, [case.copy.batch, *others], _STEPS)
+        if not whole.ill_conditioned:
+            break
+    return case, whole
+
+
+def _verify(
+    case: Case, whole: Reference, context: CheckContext, report: Report, timer: _Timer, ranks: RankKind
+) -> VerifyReport:
+    if whole.ill_conditioned:
+        return _unknown(
+            report,
+            "every copy is ill-conditioned: a change of one millionth in its weights changes its output by "
+            f"{whole.amplification * 1e-6:.1%}",
+        )
+    try:
+        application = ByProgram(case.program(context.plan))
+    except ProgramError as error:
+        trial = Trial(stopped=Stopped("apply", 0, "; ".join((str(error).splitlines() or [""])[:3])))
+        return _refuted(report, tuple(findings(trial, (), None, "", "eager")), timer)
+    laboratory = Laboratory(case.copy.model, whole, case.layout, ranks)
+    try:
+        timer.lap("reference")
+        tried: list[str] = []
+        for experts in implementations(case.copy.model):
+            if not _runs_whole(case.copy.model, experts, whole):
+                continue
+            trial = laboratory.trial(application, Steps() if tried else None, experts)
+            tried.append(experts or "as the model runs them")
+            timer.lap("ranks")
+            if not trial.agrees:
+                blames, first, running = _explain(case, laboratory, context, application, trial, experts)
+                timer.lap("blame")
+                found = tuple(findings(trial, blames, first, running, experts))
+                return replace(_refuted(report, found, timer), experts=tuple(tried))
+    finally:
+        laboratory.close()
+    return _agreed(case, whole, context, report, tuple(tried), timer)
+
+
+def _refuted(report: Report, found: tuple[Diagnostic, ...], timer: _Timer) -> VerifyReport:
+    return VerifyReport(Verdict.REFUTED, replace(report, diagnostics=found), seconds=timer.seconds)
+
+
+def _runs_whole(model: nn.Module, experts: str | None, whole: Reference) -> bool:
+    """Whether the whole copy runs with this experts implementation, and gives the same."""
+    own = copy.deepcopy(model)
+    try:
+        if experts is not None:
+            use_experts(own, experts)
+        with torch.no_grad(), Exact():
+            found = outputs(own, whole.batches[0])
+    except Exception:  # an implementation may need other devices or types
+        return False
+    expected = {name.partition(".")[2]: t for name, t in whole.observation.inference.items() if name.startswith("0.")}
+    return all(largest(found[name] - tensor) <= 1e-9 * largest(tensor) for name, tensor in expected.items())
+
+
+def _explain(
+    case: Case,
+    laboratory: Laboratory,
+    context: CheckContext,
+    application: ByProgram,
+    trial: Trial,
+    experts: str | None,
+) -> tuple[tuple[Blame, ...], FirstDeparture | None, str]:
+    traces = [Trace() for _ in range(case.layout.world_size)]
+    laboratory.observations(application, Steps(), experts, lambda rank, model: traces[rank].attach(model))
+    running = ""
+    if trial.stopped is not None and traces[trial.stopped.rank].running:
+        running = traces[trial.stopped.rank].running[-1]
+    first = None
+    if any(departure.part in ("inference", "training") for departure in trial.departures):
+        first = first_departure(_whole_trace(case, laboratory).outputs, [trace.outputs for trace in traces])
+    return Search(case, laboratory, context.plan).blame(trial), first, running
+
+
+def _whole_trace(case: Case, laboratory: Laboratory) -> Trace:
+    trace, own = Trace(), copy.deepcopy(case.copy.model)
+    trace.attach(own)
+    with torch.no_grad(), Exact():
+        outputs(own, laboratory.reference.batches[0])
+    return trace
+
+
+def _agreed(
+    case: Case, whole: Reference, context: CheckContext, report: Report, experts: tuple[str, ...], timer: _Timer
+) -> VerifyReport:
+    blind = set(_blind(case.copy.model, whole))
+    resolved = case.resolved(context.plan)
+    ruled = {target for kind in PLANS[:2] for target, a in resolved.plan(kind).items() if a.is_parameter}
+    untold = [name for name in whole.unseen if name in blind and name in ruled]
+    found: tuple[Diagnostic, ...] = ()
+    if untold:
+        message = (
+            f"{len(untold)} sharded parameters move nothing that the copy computes, so a wrong rule goes unnoticed"
+        )
+        found = (codes.NotSeen.code.found(message, targets=tuple(untold[:4]), target_count=len(untold)),)
+    timer.lap("sensitivity")
+    tolerances = whole.tolerances["gradients"]
+    seen = min(
+        (largest(g) / tolerances[n] for n, g in whole.observation.gradients.items() if n not in whole.unseen),
+        default=0.0,
+    )
+    verdict = Verdict.UNKNOWN if untold else Verdict.PROVED
+    return VerifyReport(
+        verdict, replace(report, diagnostics=found), tuple(sorted(blind)), seen, experts, dict(timer.seconds)
+    )
+
+
+def _blind(model: nn.Module, whole: Reference) -> Iterator[str]:
+    """Parameters without a visible gradient that the outputs don't depend on either.
+
+    Selections (of experts, of keys) have no gradient, and do change with the weights that score them.
+    """
+    for name in whole.unseen:
+        own = copy.deepcopy(model)
+        parameter = own.get_parameter(name)
+        generator = torch.Generator().manual_seed(7)
+        with torch.no_grad(), Exact():
+            change = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(change * max(largest(parameter), 1.0))
+            found = outputs(own, whole.batches[0])
+        moved = (
+            largest(tensor - whole.observation.inference[f"0.{key}"]) > whole.tolerances["inference"][f"0.{key}"]
+            for key, tensor in found.items()
+        )
+        if not any(moved):
+            yield name
