@@ -1,21 +1,24 @@
 """Weights into a sharded model: each rank reads its own shards only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from planc.layouts.placement import Shard, StridedShard
 from planc.program.placements import Region, whole
-from planc.runtime.checkpoint.converted import is_optional
+from planc.runtime.checkpoint.converted import ConvertedSource, is_optional, may_be_surplus
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
-from planc.runtime.placements import held_region
+from planc.runtime.placements import from_torch, held_region
 from planc.runtime.sources import TensorSource
 
 # (tensors done, tensors in all)
 Progress = Callable[[int, int], None]
+# Mesh axes along which FSDP2 shards.
+FSDP_AXES = ("fsdp", "efsdp")
 # How many names a message lists.
 LISTED = 5
 
@@ -63,8 +66,15 @@ def load_weights(
         if name in source:
             put_buffer(model, name, source.read(name, whole(tuple(buffer.shape))).to(device, buffer.dtype, copy=True))
     missing = tuple(names[0] for names, name in found.items() if name is None)
-    unexpected = tuple(sorted(set(source) - {name for names in found for name in names} - set(buffers)))
+    unexpected = surplus(model, source, {name for names in found for name in names} | set(buffers))
     return Loaded(source.bytes_read - before, len(found), missing, unexpected)
+
+
+def surplus(model: nn.Module, source: TensorSource, names: Set[str]) -> tuple[str, ...]:
+    """What `source` holds beyond `names`, but for what the model's class says may be there."""
+    if isinstance(source, ConvertedSource):
+        return tuple(name for name in source.unexpected if not may_be_surplus(model, name))
+    return tuple(sorted(set(source) - names))
 
 
 def _refuse_missing(
@@ -107,7 +117,7 @@ def _is_coded(dtype: torch.dtype) -> bool:
 def _refuse_untied(source: TensorSource, names: tuple[str, ...], taken: str, parameter: Tensor, shard: Tensor) -> None:
     """Refuse a checkpoint with several values for parameters that the model ties into one."""
     for name in names:
-        if name == taken or name not in source:
+        if name not in source or source.where(name) == source.where(taken):
             continue
         if source.shape(name) != tuple(parameter.shape) or not torch.equal(
             local_shard(source, name, parameter, shard.device), shard
@@ -119,10 +129,25 @@ def _refuse_untied(source: TensorSource, names: tuple[str, ...], taken: str, par
 
 
 def region_of(parameter: Tensor) -> Region:
-    """The part of a parameter that this rank holds."""
-    if isinstance(parameter, DTensor):
-        return held_region(parameter.shape, parameter.device_mesh, parameter.placements)
-    return whole(tuple(parameter.shape))
+    """The part of a parameter that this rank holds.
+
+    FSDP2 cuts what tensor and expert parallelism left, though its axis comes first in the mesh. torch 2.13.0 writes
+    that as a strided shard of the outer axis, which names the same elements only where every cut is even.
+    """
+    if not isinstance(parameter, DTensor):
+        return whole(tuple(parameter.shape))
+    mesh = parameter.device_mesh
+    coordinate, names = mesh.get_coordinate(), mesh.mesh_dim_names or ()
+    wrapped = [place for place, name in enumerate(names) if name in FSDP_AXES]
+    if coordinate is None or not wrapped:
+        return held_region(parameter.shape, mesh, parameter.placements)
+    region = whole(tuple(parameter.shape))
+    for place in [place for place in range(mesh.ndim) if place not in wrapped] + wrapped:
+        placement = from_torch(parameter.placements[place])
+        if place in wrapped and isinstance(placement, StridedShard):
+            placement = Shard(placement.dim)
+        region = region.shard(placement, int(mesh.size(place)), int(coordinate[place]))
+    return region
 
 
 def local_shard(source: TensorSource, name: str, parameter: Tensor, device: torch.device) -> Tensor:

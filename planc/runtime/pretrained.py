@@ -12,7 +12,7 @@ from planc.model.building.precision import kept_in_float32
 from planc.model.sources import load_manifest
 from planc.program.program import Program
 from planc.runtime.apply import find_program, session, shard
-from planc.runtime.checkpoint.converted import converted
+from planc.runtime.checkpoint.converted import converted, ties_of
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
@@ -73,7 +73,7 @@ def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSourc
     """Where the weights of an unsharded model come from."""
     if checkpoint is None:
         state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        return RandomWeights(state, seed)
+        return RandomWeights(state, seed, ties=ties_of(model))
     if not checkpoint.is_dir():
         raise CheckpointError(f"`{checkpoint}` is no folder with a checkpoint")
     return converted(model, SafetensorsFolder(checkpoint))

@@ -175,8 +175,15 @@ class RandomWeights:
     training should start from: it is there to run a model without a checkpoint.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], seed: int = 0, std: float = 0.02) -> None:
-        self.shapes, self.seed, self.std = shapes, seed, std
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        seed: int = 0,
+        std: float = 0.02,
+        ties: Mapping[str, str] | None = None,
+    ) -> None:
+        """`ties` has for a tied name the one whose values it has."""
+        self.shapes, self.seed, self.std, self.ties = shapes, seed, std, ties or {}
         self.bytes_read = 0
 
     def __contains__(self, name: str) -> bool:
@@ -192,11 +199,11 @@ class RandomWeights:
         return torch.float32
 
     def read(self, name: str, region: Region) -> Tensor:
-        digest = hashlib.sha256(f"{self.seed}:{name}".encode()).digest()
+        digest = hashlib.sha256(f"{self.seed}:{self.ties.get(name, name)}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         shape = self.shapes[name]
         values = torch.randn(shape, generator=generator) * self.std
         return read_region(values + 1 if len(shape) == 1 else values, region.dims).clone()
 
     def where(self, name: str) -> str:
-        return f"random weights: `{name}`"
+        return f"random weights: `{self.ties.get(name, name)}`"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from planc.program.placements import Region
 from planc.runtime.checkpoint.conversion import LISTED, Conversion, is_of_transformers, to_model
+from planc.runtime.interpreter.holders import Holders
 from planc.runtime.sources import TensorSource
 
 
@@ -29,8 +31,12 @@ class ConvertedSource:
 
     @property
     def unexpected(self) -> tuple[str, ...]:
-        """The stored tensors that the model has no place for."""
+        """The stored tensors that the whole model has no place for."""
         return self._conversion.unexpected
+
+    def where_stored(self, name: str) -> str:
+        """Where a tensor of the checkpoint is, by the name that it has there."""
+        return self._stored.where(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._conversion.made
@@ -48,10 +54,13 @@ class ConvertedSource:
         return self._conversion.made[name].expression.read(region, self._stored.read)
 
     def where(self, name: str) -> str:
+        """The file and the tensor; for tensors that are made of others, those."""
         leaves = self._conversion.made[name].expression.leaves
         if leaves == (name,):
             return self._stored.where(name)
         more = f" and {len(leaves) - LISTED} more" if len(leaves) > LISTED else ""
+        if len(leaves) == 1:
+            return self._stored.where(leaves[0])
         return f"`{name}`, made of {', '.join(self._stored.where(leaf) for leaf in leaves[:LISTED])}{more},"
 
 
@@ -62,9 +71,20 @@ def converted(model: nn.Module, stored: TensorSource) -> ConvertedSource:
     does it, so that it is saved in the form in which it was found. Raises `CheckpointError`.
     """
     conversion = to_model(model, {name: (stored.shape(name), stored.dtype(name)) for name in stored})
+    # A stage of a pipeline may keep the name of a tied parameter that the checkpoint has under the other one.
+    aliases = {}
+    for name, owner in ties_of(model).items():
+        if (name in conversion.made) != (owner in conversion.made):
+            aliases |= {name: conversion.made[owner]} if owner in conversion.made else {owner: conversion.made[name]}
+    conversion = replace(conversion, made={**conversion.made, **aliases})
     if is_of_transformers(model):
         model._weight_conversions = list(conversion.used)  # type: ignore[assignment]
     return ConvertedSource(stored, conversion)
+
+
+def ties_of(model: nn.Module) -> dict[str, str]:
+    """For each tied parameter of a whole model the first name of the parameter that it is."""
+    return {name: names[0] for names, _ in Holders(model) for name in names[1:]}
 
 
 def is_optional(model: Any, name: str) -> bool:

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from planc.program.placements import Interval, Region, whole
-from planc.runtime.placements import held_region
+from planc.program.placements import Interval, Region
+from planc.runtime.loading import region_of
 
 WRITER = 0
 
@@ -39,7 +39,7 @@ class ShardedTensors:
     def __init__(self, local: Mapping[str, Tensor], parameters: frozenset[str] = frozenset()) -> None:
         self._local = {name: _local(tensor) for name, tensor in local.items()}
         own = {
-            name: Share(tuple(tensor.shape), tensor.dtype, region_held(tensor), name in parameters)
+            name: Share(tuple(tensor.shape), tensor.dtype, region_of(tensor), name in parameters)
             for name, tensor in local.items()
             if holds_first(tensor)
         }
@@ -85,13 +85,6 @@ class ShardedTensors:
         block = torch.empty(found.shape, dtype=dtype, device=_device())
         dist.recv(block, src=rank)
         return block
-
-
-def region_held(tensor: Tensor) -> Region:
-    """The part of a tensor that this rank holds."""
-    if isinstance(tensor, DTensor):
-        return held_region(tensor.shape, tensor.device_mesh, tensor.placements)
-    return whole(tuple(tensor.shape))
 
 
 def holds_first(tensor: Tensor) -> bool:

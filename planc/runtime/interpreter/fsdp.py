@@ -31,5 +31,8 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
         if operation.sum_gradients:
             module.set_force_sum_reduction_for_comms(True)
     if "" in operation.modules:
+        # Each group shards its own copy of a tied parameter. As `tie_weights` of transformers 5.24.0 does after wrapping:
+        # all groups take over the one parameter at the first forward.
+        application.holders.tie_again()
         # transformers' generation looks at it: ranks must go on together.
         application.model._is_fsdp_managed_module = True  # type: ignore[assignment]

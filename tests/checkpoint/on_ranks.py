@@ -1,0 +1,86 @@
+"""What ranks do with checkpoints: load a folder at a layout, compare, save again."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from planc.layouts.layout import Layout
+from planc.program.program import Program
+from tests.checkpoint.support import picked
+
+
+def compiled(folder: Path, plan: Any = None, **sizes: int) -> Program:
+    """The program of the model in `folder`; made once, before ranks are started."""
+    import planc
+
+    return planc.compile(folder, plan, **sizes)
+
+
+def sharded(folder: Path, program: Program) -> tuple[Any, int]:
+    """The model of `folder` sharded by `program` with its weights, and the bytes that this rank read."""
+    from planc.model.building.builder import build_model
+    from planc.runtime.interpreter import apply_operations
+    from planc.runtime.loading import load_weights, materialise_rest
+    from planc.runtime.mesh import build_meshes
+    from planc.runtime.pretrained import in_loading_dtypes, weights
+
+    model = in_loading_dtypes(build_model(str(folder)))
+    source = weights(model, folder, 0)
+    model = apply_operations(model, program.operations, build_meshes(program.layout, "cpu"))
+    loaded = load_weights(model, source, torch.device("cpu"))
+    materialise_rest(model, torch.device("cpu"))
+    return model.eval(), loaded.bytes_read
+
+
+def wrong_shards(model: nn.Module, whole: dict[str, Tensor]) -> list[str]:
+    """The parameters and buffers whose local part isn't that of the whole model."""
+    from planc.runtime.loading import region_of
+
+    found = []
+    for name, tensor in model.state_dict().items():
+        local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+        if not torch.equal(local, picked(whole[name], region_of(tensor))):
+            found.append(name)
+    return found
+
+
+def wrong_gathered(model: nn.Module, whole: dict[str, Tensor]) -> list[str]:
+    """The parameters that DTensor doesn't gather to the whole: placement and bytes disagree."""
+    gathered = {n: t.full_tensor() if isinstance(t, DTensor) else t for n, t in model.state_dict().items()}
+    return [name for name, tensor in gathered.items() if not torch.equal(tensor, whole[name])]
+
+
+def shard_bytes(model: nn.Module, element: int) -> int:
+    """What this rank's shards take in files of `element` bytes a value, tied tensors once."""
+    seen = {id(p): (p._local_tensor if isinstance(p, DTensor) else p).numel() for p in model.parameters()}
+    buffers = {name for name, _ in model.named_buffers()} & set(model.state_dict())
+    return element * (sum(seen.values()) + sum(model.state_dict()[name].numel() for name in buffers))
+
+
+def load_and_save(cases: list[tuple[str, Path, Program]], out: Path) -> dict[str, dict[str, Any]]:
+    """Load and save each case; what is wrong, and how many bytes were read for how many held."""
+    import transformers
+
+    from planc.runtime.checkpoint import save_pretrained
+
+    found = {}
+    for number, (name, folder, program) in enumerate(cases):
+        model, read = sharded(folder, program)
+        config = transformers.AutoConfig.from_pretrained(folder)
+        whole = getattr(transformers, config.architectures[0]).from_pretrained(folder, dtype="auto").state_dict()
+        save_pretrained(model, out / str(number), max_shard_size=20_000)
+        element = max(p.element_size() for p in model.parameters())
+        found[f"{number} {name} {program.layout}"] = {
+            "shards": wrong_shards(model, whole),
+            "gathered": wrong_gathered(model, whole),
+            "read": read,
+            "held": shard_bytes(model, element),
+        }
+    return found
+
+
+def layout_of(**sizes: int) -> Layout:
+    return Layout(**sizes)
