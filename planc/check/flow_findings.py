@@ -8,10 +8,10 @@ from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
 from planc.flow.analysis import FlowAnalysis, Judgement
 from planc.flow.problems import Kind, Problem
-from planc.model.manifest import generic_name
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
 from planc.styles.style import Style
+from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanRule
 
 if TYPE_CHECKING:
@@ -31,65 +31,99 @@ class Culprit:
     from_model: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A problem to tell: `targets` are all names that have it, `consequences` the problems that vanish with it."""
+
+    problem: Problem
+    targets: tuple[str, ...]
+    culprit: Culprit | None
+    consequences: tuple[Problem, ...] = ()
+
+
 def findings(context: "CheckContext", code: Code, *kinds: Kind) -> Iterator[Diagnostic]:
-    """One finding for every fault of these kinds, those with the same cause together."""
-    analysis = context.flow
-    told: set[tuple[Any, ...]] = set()
-    for problem, judgement in analysis.problems:
-        if problem.kind not in kinds:
-            continue
-        finding = _describe(context, code, problem, judgement)
-        mark = (finding.key, generic_name(problem.module), generic_name(problem.parameter or ""), problem.detail)
-        if mark not in told:
-            told.add(mark)
-            yield finding
+    """One finding for every fault of these kinds; those that one change mends are one."""
+    for fault in context.faults:
+        if fault.problem.kind in kinds:
+            yield _describe(context, code, fault)
 
 
-def _describe(context: "CheckContext", code: Code, problem: Problem, judgement: Judgement) -> Diagnostic:
-    culprit = context.culprits.get(_mark(problem))
+def faults(context: "CheckContext") -> list[Fault]:
+    """The faults of the dataflow, those with one cause or of layers alike drawn together."""
+    causes = culprits(context)
+    groups: dict[Any, list[tuple[Problem, Judgement]]] = {}
+    for problem, judgement in context.flow.problems:
+        culprit = causes.get(_mark(problem))
+        names = tuple(map(generic_name, (problem.module, problem.parameter or "")))
+        key = culprit.key if culprit is not None else (problem.kind, problem.operation, *names)
+        groups.setdefault(key, []).append((problem, judgement))
+    return [_fault(group, causes) for group in groups.values()]
+
+
+def _fault(group: Sequence[tuple[Problem, Judgement]], causes: Mapping[tuple[Any, ...], Culprit]) -> Fault:
+    first = group[0][0]
+    same = [(problem, judgement) for problem, judgement in group if _kind(problem) == _kind(first)]
+    subjects = [(problem.parameter or problem.module, judgement) for problem, judgement in same]
+    targets = dict.fromkeys(name for subject, judgement in subjects if subject for name in judgement.alike(subject))
+    others = {_kind(problem): problem for problem, _ in group if _kind(problem) != _kind(first)}
+    return Fault(first, tuple(targets), causes.get(_mark(first)), tuple(others.values()))
+
+
+def _kind(problem: Problem) -> tuple[Any, ...]:
+    return problem.kind, generic_name(problem.module), problem.operation, generic_name(problem.parameter or "")
+
+
+def _describe(context: "CheckContext", code: Code, fault: Fault) -> Diagnostic:
+    problem, culprit = fault.problem, fault.culprit
     involved = list(_involved(context, problem))
-    rule = culprit.rule if culprit is not None else next(iter(_by_user(involved)), None)
-    subject = problem.parameter or problem.module or context.manifest.file.class_name
-    targets = judgement.alike(subject) if subject else ()
-    labels = tuple(
-        Label(other.span, f"`{other.style.text}` from here")
-        for other in dict.fromkeys(a.rule for a in involved)
-        if other is not rule and not other.span.is_virtual
-    )
-    span = rule.span if rule is not None else context.plan.tp_plan.span
+    rule = (culprit.rule if culprit is not None else None) or next(iter(_by_user(involved)), None)
+    subject = problem.parameter or problem.module
+    others = dict.fromkeys(assignment.rule for assignment in involved if assignment.rule is not rule)
+    labels = [Label(o.span, f"`{o.style.text}` from here") for o in others if not o.span.is_virtual]
+    key = culprit.key if culprit is not None else rule.key.text if rule is not None else generic_name(subject)
     return code.found(
-        f"`{_short(subject)}`: {problem.detail}",
-        span=span,
-        label=_label(rule, culprit),
-        labels=labels[:4],
-        key=culprit.key if culprit is not None else rule.key.text if rule is not None else generic_name(subject),
-        targets=targets[:3],
-        target_count=len(targets),
-        notes=tuple(_notes(problem)),
+        f"{_subject(problem)}: {problem.detail}",
+        span=rule.span if rule is not None else context.plan.tp_plan.span,
+        label=f"`{rule.style.text}` from here" if rule is not None else f"no rule for `{key}` here",
+        labels=tuple(labels[:4]),
+        key=key,
+        targets=fault.targets[:3],
+        target_count=len(fault.targets),
+        notes=tuple(_notes(fault)),
         help=tuple(_help(problem, culprit)),
-        fix=_fix(rule, culprit),
+        fix=_fix(culprit),
     )
+
+
+def _subject(problem: Problem) -> str:
+    """What a fault is about: a parameter, or a module with the way to it."""
+    if problem.parameter is not None:
+        return f"gradient of `{_short(problem.parameter)}`"
+    if not problem.module:
+        return "the model's output"
+    source = next((name for name in problem.path if name and name != problem.module), None)
+    where = f"`{_short(problem.module)}`"
+    return where if source is None else f"`{_short(source)}` into {where}"
 
 
 def _short(name: str) -> str:
-    """The last two names of a module: enough to know it by."""
-    parts = [part for part in name.split(".") if not part.isdecimal()]
+    """The last two names of a module, layer numbers as `*`: enough to know it by."""
+    parts = generic_name(name).split(".")
     return ".".join(parts[-2:])
 
 
-def _label(rule: PlanRule | None, culprit: Culprit | None) -> str:
-    if rule is None:
-        return "no rule for it here" if culprit is not None else ""
-    return f"`{rule.style.text}` from here"
-
-
-def _notes(problem: Problem) -> Iterator[str]:
+def _notes(fault: Fault) -> Iterator[str]:
+    problem = fault.problem
     path = [name for name in problem.path if name]
     if len(path) > 1:
         yield "from " + " to ".join(f"`{_short(name)}`" for name in path)
     made = [f"`{generic_name(origin.target)}` ({origin.style})" for origin in problem.origins]
     if made:
         yield "the shard comes from " + " and ".join(made)
+    for other in fault.consequences[:3]:
+        yield f"with it goes: {_subject(other)}: {other.detail}"
+    if len(fault.consequences) > 3:
+        yield f"and {len(fault.consequences) - 3} more"
 
 
 def _help(problem: Problem, culprit: Culprit | None) -> Iterator[str]:
@@ -113,10 +147,10 @@ _ADVICE: Mapping[Kind, str] = {
 }
 
 
-def _fix(rule: PlanRule | None, culprit: Culprit | None) -> Fix | None:
-    if rule is None or culprit is None or rule.origin != "user" or rule.span.is_virtual:
+def _fix(culprit: Culprit | None) -> Fix | None:
+    if culprit is None or culprit.rule is None or culprit.rule.origin != "user":
         return None
-    return Fix(f"write `{culprit.style}`", (Edit(rule.style.span, culprit.style),), safe=False)
+    return Fix(f"write `{culprit.style}`", (Edit(culprit.rule.style.span, culprit.style),), safe=False)
 
 
 def _involved(context: "CheckContext", problem: Problem) -> Iterator[Assignment]:
@@ -140,18 +174,29 @@ def culprits(context: "CheckContext") -> Mapping[tuple[Any, ...], Culprit]:
     analysis = context.flow
     open_problems = {_mark(problem): problem for problem, _ in analysis.problems}
     found: dict[tuple[Any, ...], Culprit] = {}
+    if not open_problems:
+        return found
+    # Behind a fault another one may hide: a repair may bring out what is wrong with the model's own plan.
+    own = {_mark(problem) for problem, _ in _own_analysis(context).problems}
+    count = len(open_problems.keys() - own)
     trials = 0
     for key, style, rule, from_model, changes in _repairs(context, list(open_problems.values())):
         if not open_problems or trials >= _MOST_TRIALS:
             break
         trials += 1
         left = {_mark(problem) for problem, _ in analysis.with_styles(changes).problems}
-        if len(left) > len(analysis.problems):
+        if len(left - own) > count:
             continue
         for mark in [mark for mark in open_problems if mark not in left]:
             del open_problems[mark]
             found[mark] = Culprit(key, rule, style, from_model)
     return found
+
+
+def _own_analysis(context: "CheckContext") -> FlowAnalysis:
+    from planc.flow.analysis import analyse
+
+    return analyse(context.manifest, context.layout, context.own)
 
 
 def _mark(problem: Problem) -> tuple[Any, ...]:
@@ -226,6 +271,3 @@ def _create(name: str) -> Style:
     found = get(name, "tp")
     assert found is not None
     return found()
-
-
-__all__ = ["Culprit", "FlowAnalysis", "culprits", "findings"]

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from planc.check.flow_findings import Culprit, culprits
+from planc.check.flow_findings import Fault, faults
 from planc.check.sharding import Hooked, Sharded, hooked_modules, sharded_parameters
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
@@ -65,9 +65,9 @@ class CheckContext:
         return analyse(self.manifest, self.layout, self.resolved)
 
     @cached_property
-    def culprits(self) -> Mapping[tuple[Any, ...], Culprit]:
-        """For faults of the dataflow, the key whose change mends each."""
-        return culprits(self)
+    def faults(self) -> list[Fault]:
+        """The faults of the dataflow, those with one cause together."""
+        return faults(self)
 
     @cached_property
     def layer_kinds(self) -> tuple[str, ...]:

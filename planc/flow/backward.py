@@ -2,16 +2,21 @@
 
 from dataclasses import dataclass, field
 
+from planc.flow.boundaries import Boundary
 from planc.flow.forward import Forward, positional
 from planc.flow.plan import PlacedModel
 from planc.flow.problems import Kind, Problem
 from planc.flow.step import is_slice
-from planc.flow.types import Fill, Gradient, Origin, PartialSum, Replicated, Sharded, Type, Unknown
+from planc.flow.types import Fill, Gradient, Origin, PartialSum, Replicated, Sharded, Type
 from planc.model.dataflow import Operation, evaluate
+from planc.styles.reduction import rope_head_dim
 
 # Operations whose outputs have no gradient of their inputs.
 _CUTS = frozenset({"detach", "argmax", "argmin", "one_hot"})
 _PASSES_PARTS = frozenset({"enter", "leave", "to", "contiguous", "clone", "float", "dropout"})
+
+# What a sum over the axis makes of a gradient.
+_SUMMED = {Gradient.PARTIAL: Gradient.COMPLETE, Gradient.COMPLETE: Gradient.SCALED}
 
 # Gradients of consecutive parts of the last dim: (start, stop, gradient).
 Parts = list[tuple[int, int, Gradient]]
@@ -64,7 +69,9 @@ class _Pass:
     def _operation(self, number: int, op: Operation) -> None:
         boundary = self.forward.boundaries.get(number)
         for position, output in enumerate(op.outputs):
-            self._settle(number, output, op)
+            keeps_parts = op.name in _PASSES_PARTS and (boundary is None or boundary.type.sums_output_gradient)
+            if not keeps_parts:
+                self._settle(number, output)
             gradient = self.gradients[output]
             if gradient is Gradient.NONE and output not in self.parts:
                 continue
@@ -72,63 +79,52 @@ class _Pass:
                 self._boundary(number, op, position, boundary)
             elif op.name in ("getitem", "chunk", "split", "split_with_sizes") and self._sliced(number, op, output):
                 continue
+            elif output in self.parts:
+                self._pass(number, op.inputs[0], output)
             else:
                 self._spread(number, op, output, gradient)
 
-    def _settle(self, number: int, value: int, op: Operation) -> None:
-        """Join the gradients of a value's parts, where they agree or the operation can't keep them apart."""
-        parts = self.parts.get(value)
-        if parts is None:
-            return
-        found = {gradient for _, _, gradient in parts}
-        if len(found) > 1 and op.name in _PASSES_PARTS:
-            return
-        del self.parts[value]
-        total = Gradient.NONE
-        for gradient in found:
-            total = total.plus(gradient)
-        if total is Gradient.MIXED and Gradient.MIXED not in found:
-            self._mixed(number, value)
-        self.gradients[value] = self.gradients[value].plus(total)
+    def _settle(self, number: int, value: int) -> None:
+        """Join the gradients of a value's parts."""
+        birth = self.born.get(value, number)
+        for _, _, gradient in self.parts.pop(value, ()):
+            self._add(value, gradient, birth)
 
-    def _boundary(self, number: int, op: Operation, position: int, boundary: object) -> None:
-        from planc.flow.boundaries import Boundary
-
+    def _boundary(self, number: int, op: Operation, position: int, boundary: Boundary | None) -> None:
         outer, inner = op.inputs[position], op.outputs[position]
         gradient = self.gradients[inner]
-        if not isinstance(boundary, Boundary):
+        if boundary is None:
             self._pass(number, outer, inner)
             return
         if op.name == "enter":
             places = {inside: place for place, (_, inside) in positional(op).items()}
             result = boundary.enter_gradient(gradient, places.get(inner, -1))
-            self._scaled(number, gradient, result, boundary.origin)
-            self._add(outer, result, number)
+            self._add(outer, self._unscaled(number, result, boundary.origin), number)
         elif boundary.type.sums_output_gradient and position == 0:
             self._sum_last_features(number, outer, inner, boundary.origin)
         else:
             self._add(outer, boundary.leave_gradient(gradient), number)
 
     def _pass(self, number: int, outer: int, inner: int) -> None:
-        if inner in self.parts:
-            self.parts.setdefault(outer, []).extend(self.parts[inner])
-            for kind in (inner,):
-                if kind in self.born:
-                    self.born.setdefault(outer, self.born[kind])
-        else:
-            self._add(outer, self.gradients[inner], self.born.get(inner, number))
+        """The gradient of `inner` is that of `outer`, part by part."""
+        birth = self.born.get(inner, number)
+        for start, stop, gradient in self.parts.get(inner, ()):
+            self._add_part(outer, start, stop, gradient)
+            self.born.setdefault(outer, birth)
+        self._add(outer, self.gradients[inner], birth)
 
     def _sum_last_features(self, number: int, outer: int, inner: int, origin: Origin) -> None:
         """MLA: the gradient of the last features is summed, and must be partial before."""
-        parts = self.parts.pop(inner, None) or [(0, self.flow.shapes[inner][-1], self.gradients[inner])]
-        last = max(start for start, _, _ in parts)
-        for start, stop, gradient in parts:
-            if start < last:
-                self._add_part(outer, start, stop, gradient)
+        width = self.flow.shapes[inner][-1]
+        summed_from = width - (rope_head_dim(self.model.manifest) or 0)
+        for start, stop, gradient in [*self.parts.get(inner, ()), (0, width, self.gradients[inner])]:
+            if gradient is Gradient.NONE:
                 continue
-            summed = {Gradient.PARTIAL: Gradient.COMPLETE, Gradient.COMPLETE: Gradient.SCALED}.get(gradient, gradient)
-            self._scaled(number, gradient, summed, origin)
-            self._add_part(outer, start, stop, summed)
+            if start < summed_from:
+                self._add_part(outer, start, min(stop, summed_from), gradient)
+            if stop > summed_from:
+                summed = _SUMMED.get(gradient, gradient)
+                self._add_part(outer, max(start, summed_from), stop, self._unscaled(number, summed, origin))
 
     def _add_part(self, value: int, start: int, stop: int, gradient: Gradient) -> None:
         self.parts.setdefault(value, []).append((start, stop, gradient))
@@ -179,28 +175,29 @@ class _Pass:
                 self._add(value, contribution, birth)
 
     def _add(self, value: int, gradient: Gradient, number: int) -> None:
-        before = self.gradients[value]
-        after = before.plus(gradient)
-        if gradient in (Gradient.PARTIAL, Gradient.MIXED):
+        """One more contribution. What no sum mends is told, and then taken for complete, so that more shows."""
+        if gradient is Gradient.PARTIAL:
             self.born.setdefault(value, number)
+        after = self.gradients[value].plus(gradient)
+        if after is Gradient.MIXED:
+            birth = self.born.get(value, number)
+            detail = "complete and partial gradients are added, which no sum mends"
+            if gradient is Gradient.MIXED:
+                detail = "a partial gradient reaches a value that each rank has a part of, and no sum mends it any more"
+            self._tell(Kind.MIXED_GRADIENT, birth, value, detail)
+            after = Gradient.COMPLETE
         self.gradients[value] = after
-        if after is Gradient.MIXED and Gradient.MIXED not in (before, gradient):
-            self._mixed(number, value)
 
-    def _mixed(self, number: int, value: int) -> None:
-        birth = self.born.get(value, number)
-        self._tell(Kind.MIXED_GRADIENT, birth, value, "complete and partial gradients are added, which no sum mends")
-
-    def _scaled(self, number: int, before: Gradient, after: Gradient, origin: Origin) -> None:
-        if after is Gradient.SCALED and before is not Gradient.SCALED:
-            detail = (
-                f"the gradient is already complete, and `{origin.style}` sums it over {self.model.ranks.size} ranks"
-            )
-            self._tell(Kind.SCALED_GRADIENT, number, self.flow.operations[number].inputs[0], detail, (origin,))
+    def _unscaled(self, number: int, gradient: Gradient, origin: Origin) -> Gradient:
+        """A gradient that was summed without need is told, and then taken for complete."""
+        if gradient is not Gradient.SCALED:
+            return gradient
+        detail = f"the gradient is already complete, and `{origin.style}` sums it over {self.model.ranks.size} ranks"
+        self._tell(Kind.SCALED_GRADIENT, number, self.flow.operations[number].inputs[0], detail, (origin,))
+        return Gradient.COMPLETE
 
     def _parameter(self, value: int, name: str) -> None:
-        if value in self.parts:
-            self._settle(-1, value, Operation.of("parameter", 0, (), ()))
+        self._settle(-1, value)
         gradient = self.gradients[value]
         owner = name.rpartition(".")[0]
         if self.model.type(owner).sums_parameter_gradients:
@@ -267,7 +264,7 @@ def contribute(source: Type, output: Type, gradient: Gradient) -> Gradient:
     A whole value that a shard or a summand is computed of gets a summand on each rank. A partial gradient of anything
     but a whole value can't be mended by a sum later.
     """
-    if gradient in (Gradient.NONE, Gradient.UNKNOWN, Gradient.MIXED):
+    if gradient in (Gradient.NONE, Gradient.UNKNOWN):
         return gradient
     if isinstance(output, Replicated) and isinstance(source, Replicated):
         return gradient
@@ -275,9 +272,6 @@ def contribute(source: Type, output: Type, gradient: Gradient) -> Gradient:
         if gradient is Gradient.PARTIAL:
             return Gradient.MIXED
         if isinstance(source, Replicated):
-            return Gradient.PARTIAL if gradient is Gradient.COMPLETE else Gradient.MIXED
+            return Gradient.PARTIAL
         return gradient
     return Gradient.UNKNOWN
-
-
-__all__ = ["Backward", "Unknown", "backward", "contribute"]

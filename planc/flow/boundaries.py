@@ -45,7 +45,7 @@ class Boundary:
         if not self.checks_input:
             return kind
         if isinstance(kind, PartialSum):
-            raise MismatchError(Kind.UNREDUCED, f"`{self.style}` takes a complete input, and gets a summand", value)
+            raise MismatchError(Kind.UNREDUCED, f"`{self.style}` takes a complete input, and gets a partial sum", value)
         assert self.type.input is not None
         if isinstance(self.type.input, Replicate):
             self._needs_whole(kind, shape, value)

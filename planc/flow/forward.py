@@ -287,7 +287,7 @@ class _Pass:
             kind = self.types[value]
             if isinstance(kind, Sharded | PartialSum | Fill):
                 origin = origin_of(kind)
-                what = "a shard" if isinstance(kind, Sharded) else "a sum that isn't complete"
+                what = "a shard" if isinstance(kind, Sharded) else "a partial sum"
                 self.result.problems.append(
                     Problem(
                         Kind.UNREDUCED if isinstance(kind, PartialSum) else Kind.NEEDS_WHOLE,

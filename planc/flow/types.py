@@ -108,9 +108,10 @@ class Gradient(Enum):
             return self
         if self is Gradient.NONE:
             return other
-        if Gradient.UNKNOWN in (self, other):
-            return Gradient.UNKNOWN
-        return Gradient.MIXED
+        # What isn't known was said to be: what is known goes on to be judged.
+        if self is Gradient.UNKNOWN:
+            return other
+        return self if other is Gradient.UNKNOWN else Gradient.MIXED
 
     def __str__(self) -> str:
         return self.value

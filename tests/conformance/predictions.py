@@ -8,9 +8,10 @@ from planc.check.checker import run
 from planc.check.rule import CheckContext
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.layouts.layout import Layout
-from planc.model.manifest import Manifest, generic_name
+from planc.model.manifest import Manifest
 from planc.resolve.resolver import resolve
 from planc.syntax.arguments import plan_from_mapping
+from planc.syntax.matching import generic_name
 from tests.conformance.mutations import Mutation
 
 Verdict = Literal["proved", "refuted", "unknown"]

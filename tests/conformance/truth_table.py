@@ -42,12 +42,12 @@ def read(model_type: str, size: int) -> dict[str, Any] | None:
 
 def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
     """Try what is missing, until `deadline`."""
-    from planc.verify.truth import TruthBench, _default
+    from planc.verify.truth import TruthBench
 
     table = read(model_type, size)
     if table is not None and table["complete"]:
         return
-    bench = TruthBench.of(_default(model_type), size)
+    bench = TruthBench.of(config_for(model_type, size), size)
     if bench is None or bench.laboratory.reference.ill_conditioned:
         print(f"{model_type} tp{size}: no copy that can tell", flush=True)
         return
@@ -74,7 +74,10 @@ def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
         if time.time() > deadline:
             break
         known.add(json.dumps(changes))
-        table["truths"].append([changes, bench.judge(mutation.apply(rules))])
+        try:
+            table["truths"].append([changes, bench.judge(mutation.apply(rules))])
+        except Exception as error:  # what a trial does to the interpreter it runs in is no truth about the plan
+            print(f"{model_type} tp{size}: {changes}: {type(error).__name__}: {error}", flush=True)
     else:
         table["complete"] = one_in == 1
     bench.laboratory.close()
@@ -83,8 +86,30 @@ def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
     print(f"{model_type} tp{size}: {len(table['truths'])} plans", flush=True)
 
 
+# Widths and counts that plans divide.
+_DIVIDED = (
+    "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size", "moe_intermediate_size",
+    "shared_expert_intermediate_size", "ffn_hidden_size", "n_embd", "n_head",
+)  # fmt: skip
+
+
+def config_for(model_type: str, size: int) -> Any:
+    """The default config, with widths and heads multiplied where `size` doesn't divide the heads.
+
+    Else every plan would be wrong for this one reason, and would hide what its changes do.
+    """
+    from planc.model.building.configs import build_config
+
+    config = build_config({"model_type": model_type}, {}, name=model_type)
+    fields = config.to_dict()
+    if not any(isinstance(fields.get(name), int) and fields[name] % size for name in _DIVIDED):
+        return config
+    scaled = {name: fields[name] * size for name in _DIVIDED if isinstance(fields.get(name), int)}
+    return build_config({**fields, **scaled}, {}, name=model_type)
+
+
 def _generic(name: str) -> str:
-    from planc.model.manifest import generic_name
+    from planc.syntax.matching import generic_name
 
     return generic_name(name)
 

@@ -16,7 +16,9 @@ def attention(step: Step) -> Type:
     kinds = [step.type(item) for item in step.inputs]
     for item, kind in zip(step.inputs, kinds, strict=True):
         if isinstance(kind, PartialSum):
-            raise step.mismatch(Kind.UNREDUCED, "attention of a sum isn't the sum of its parts", item)
+            raise step.mismatch(
+                Kind.UNREDUCED, "attention of a partial sum: of the sum it would be something else", item
+            )
         if isinstance(kind, Fill):
             raise CantFollowError("attention to a part of a constant")
         if isinstance(kind, Sharded) and kind.dim - len(step.shape(item)) > _HEADS:

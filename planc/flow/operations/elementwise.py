@@ -32,7 +32,9 @@ def nonlinear(step: Step) -> Type:
     """Refuses summands: a function of a sum isn't the sum of the functions."""
     for value in step.inputs:
         if isinstance(step.type(value), PartialSum):
-            raise step.mismatch(Kind.UNREDUCED, f"`{step.op.name}` of a sum isn't the sum of its parts", value)
+            raise step.mismatch(
+                Kind.UNREDUCED, f"`{step.op.name}` of a partial sum: of the sum it would be something else", value
+            )
     return broadcast(step, step.inputs)
 
 
@@ -45,7 +47,7 @@ def add(step: Step) -> Type:
         return broadcast(step, step.inputs)
     if len(partial) == len(kinds) and len(kinds) == 2:
         return partial[0]
-    raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is added to a complete value")
+    raise step.mismatch(Kind.UNREDUCED, "a partial sum is added to a complete value")
 
 
 @operation("mul", "div", "truediv", "multiply", "true_divide", "imul", "rmul", "divide", "masked_fill")
@@ -57,9 +59,9 @@ def multiply(step: Step) -> Type:
     others = [step.type(value) for value in step.inputs if value not in partial]
     is_divisor = step.op.name in ("div", "truediv", "true_divide", "divide") and step.value(1) in partial
     if len(partial) > 1 or is_divisor or any(not _is_whole(kind) for kind in others):
-        raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is multiplied by something that varies")
+        raise step.mismatch(Kind.UNREDUCED, "a partial sum is multiplied by something that varies")
     if step.op.name == "masked_fill" and step.argument(2, "value") not in (0, 0.0):
-        raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is filled with a value")
+        raise step.mismatch(Kind.UNREDUCED, "a partial sum is filled with a value")
     return step.type(partial[0])
 
 
@@ -80,7 +82,7 @@ def where(step: Step) -> Type:
     if any(isinstance(kind, PartialSum) for kind in kinds):
         if _is_whole(step.type(step.inputs[0])) and all(isinstance(kind, PartialSum) for kind in kinds):
             return kinds[0]
-        raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is one of two choices")
+        raise step.mismatch(Kind.UNREDUCED, "a partial sum is one of two choices")
     return broadcast(step, step.inputs)
 
 

@@ -231,7 +231,7 @@ def cat(step: Step) -> Type:
     if any(isinstance(kind, PartialSum) for kind in kinds):
         if all(isinstance(kind, PartialSum) for kind in kinds):
             return kinds[0]
-        raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is joined with a complete value")
+        raise step.mismatch(Kind.UNREDUCED, "a partial sum is joined with a complete value")
     shards = [(value, kind) for value, kind in zip(step.inputs, kinds, strict=True) if isinstance(kind, Sharded)]
     if not shards:
         return _fills(step, kinds, dim)

@@ -48,7 +48,7 @@ def _product(step: Step, left: int, right: int, contracted: dict[int, int], oute
     if sums:
         rest = other if sums[0] is one else one
         if len(sums) == 2 or isinstance(rest, Sharded):
-            raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is multiplied by a part", left, right)
+            raise step.mismatch(Kind.UNREDUCED, "a partial sum is multiplied by a part", left, right)
         return sums[0]
     if isinstance(one, Sharded) and one.dim in contracted:
         return _contracted(step, left, right, one, other, contracted[one.dim])
@@ -105,7 +105,7 @@ def _batched(step: Step, left: int, right: int) -> Type:
     kinds = [step.type(value) for value in (left, right)]
     for value, kind in zip((left, right), kinds, strict=True):
         if isinstance(kind, PartialSum):
-            raise step.mismatch(Kind.UNREDUCED, "a sum that isn't complete yet is multiplied by a part", value)
+            raise step.mismatch(Kind.UNREDUCED, "a partial sum is multiplied by a part", value)
         if isinstance(kind, Sharded) and kind.dim >= len(step.shape(value)) - 2:
             raise step.mismatch(Kind.SHARDS_DISAGREE, "its factors are sharded on different dims", left, right)
     return broadcast(step, (left, right))

@@ -29,7 +29,7 @@ def reduction(step: Step) -> Type | Sequence[Type]:
     if step.op.name in ("max", "min") and step.value(1) is not None:
         return nonlinear(step)
     if isinstance(kind, PartialSum) and step.op.name not in _LINEAR:
-        raise step.mismatch(Kind.UNREDUCED, f"`{step.op.name}` of a sum isn't the sum of its parts")
+        raise step.mismatch(Kind.UNREDUCED, f"`{step.op.name}` of a partial sum: of the sum it would be something else")
     _refuse_sharded(step, kind, _dims(step))
     return [_reduced(step, kind)] * len(step.op.outputs)
 
@@ -39,7 +39,7 @@ def along_a_dim(step: Step) -> Type | Sequence[Type]:
     """As a reduction, but the dim stays."""
     kind = step.type(step.inputs[0])
     if isinstance(kind, PartialSum) and step.op.name not in _LINEAR:
-        raise step.mismatch(Kind.UNREDUCED, f"`{step.op.name}` of a sum isn't the sum of its parts")
+        raise step.mismatch(Kind.UNREDUCED, f"`{step.op.name}` of a partial sum: of the sum it would be something else")
     position = 2 if step.op.name == "topk" else 1
     default = 1 if step.op.name == "normalize" else -1
     argument = step.argument(position + (step.op.name == "normalize"), "dim", default)
@@ -54,7 +54,7 @@ def norm(step: Step) -> Type:
     """Over the last dims, with a whole weight."""
     kind = step.type(step.inputs[0])
     if isinstance(kind, PartialSum):
-        raise step.mismatch(Kind.UNREDUCED, "the norm of a sum isn't the sum of the norms")
+        raise step.mismatch(Kind.UNREDUCED, "a norm of a partial sum: of the sum it would be something else")
     normalized = step.argument(1, "normalized_shape")
     count = len(step.shape(step.inputs[0]))
     depth = len(normalized) if isinstance(normalized, list | tuple) else 1
