@@ -109,6 +109,7 @@ def verdict(model_type: str, name: str, config: Any) -> Row | None:
     from planc.verify.observing import Steps
     from planc.verify.quiet import quiet
     from planc.verify.reference import reference
+    from planc.verify.sensitivity import untold_parameters
     from planc.verify.trial import Laboratory
 
     layout = Layout(**LAYOUTS[name])
@@ -146,9 +147,9 @@ def verdict(model_type: str, name: str, config: Any) -> Row | None:
         finally:
             laboratory.close()
         if by_program is not None and by_program.agrees and by_transformers.agrees:
-            unseen = [n for n in whole.unseen if n in resolved.tp or n in resolved.ep]
-            if unseen:
-                return Row(model_type, name, "unknown", f"nothing depends on {generic(unseen)}")
+            untold = untold_parameters(copied.model, whole, resolved)
+            if untold:
+                return Row(model_type, name, "unknown", f"nothing shows of {generic(untold)}")
             return Row(model_type, name, "proved")
         detail = told(by_transformers)
         own = f"planc refuses it: {refusal}" if by_program is None else told(by_program)
@@ -200,11 +201,10 @@ def document(rows: Sequence[Row], minutes: float, processes: int) -> str:
         "# Census of released plans",
         "",
         "What the plans that transformers brings along do to a small copy of their model: outputs, every gradient, and",
-        "parameters after two SGD steps, against one process. Written by `python benchmarks/census.py`; what the words mean",
-        "stands in `planc/verify/`.",
+        "parameters after two SGD steps, against one process. Written by `python benchmarks/census.py`.",
         "",
-        f"transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}; {minutes:.1f} minutes in "
-        f"{processes} processes.",
+        f"transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}; "
+        f"{minutes:.1f} minutes in {processes} processes.",
         "",
         f"- {len(types)} model types carry a plan; {len(tried)} have a small copy that runs.",
     ]

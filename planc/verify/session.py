@@ -2,7 +2,6 @@
 
 import copy
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -15,7 +14,7 @@ from planc.program.errors import ProgramError
 from planc.verify import codes
 from planc.verify.applying import ByProgram
 from planc.verify.blame import Blame, Search
-from planc.verify.case import PLANS, Case
+from planc.verify.case import Case
 from planc.verify.copying.errors import CopyError
 from planc.verify.copying.inputs import another
 from planc.verify.exact import Exact
@@ -25,6 +24,7 @@ from planc.verify.observing import Steps, outputs
 from planc.verify.outcome import Verdict, VerifyReport
 from planc.verify.quiet import quiet
 from planc.verify.reference import Reference, largest, reference
+from planc.verify.sensitivity import untold_parameters, visibility
 from planc.verify.telling import findings
 from planc.verify.trial import Laboratory, RankKind, Stopped, Trial
 
@@ -175,44 +175,17 @@ def _whole_trace(case: Case, laboratory: Laboratory) -> Trace:
 def _agreed(
     case: Case, whole: Reference, context: CheckContext, report: Report, experts: tuple[str, ...], timer: _Timer
 ) -> VerifyReport:
-    blind = set(_blind(case.copy.model, whole))
-    resolved = case.resolved(context.plan)
-    ruled = {target for kind in PLANS[:2] for target, a in resolved.plan(kind).items() if a.is_parameter}
-    untold = [name for name in whole.unseen if name in blind and name in ruled]
+    untold = untold_parameters(case.copy.model, whole, case.resolved(context.plan))
     found: tuple[Diagnostic, ...] = ()
     if untold:
-        message = (
-            f"{len(untold)} sharded parameters move nothing that the copy computes, so a wrong rule goes unnoticed"
-        )
-        found = (codes.NotSeen.code.found(message, targets=tuple(untold[:4]), target_count=len(untold)),)
+        message = f"{len(untold)} parameters show in nothing that the copy computes: a wrong rule goes unnoticed"
+        found = (codes.NotSeen.code.found(message, targets=untold[:4], target_count=len(untold)),)
     timer.lap("sensitivity")
-    tolerances = whole.tolerances["gradients"]
-    seen = min(
-        (largest(g) / tolerances[n] for n, g in whole.observation.gradients.items() if n not in whole.unseen),
-        default=0.0,
-    )
-    verdict = Verdict.UNKNOWN if untold else Verdict.PROVED
     return VerifyReport(
-        verdict, replace(report, diagnostics=found), tuple(sorted(blind)), seen, experts, dict(timer.seconds)
+        Verdict.UNKNOWN if untold else Verdict.PROVED,
+        replace(report, diagnostics=found),
+        whole.unseen,
+        visibility(whole),
+        experts,
+        dict(timer.seconds),
     )
-
-
-def _blind(model: nn.Module, whole: Reference) -> Iterator[str]:
-    """Parameters without a visible gradient that the outputs don't depend on either.
-
-    Selections (of experts, of keys) have no gradient, and do change with the weights that score them.
-    """
-    for name in whole.unseen:
-        own = copy.deepcopy(model)
-        parameter = own.get_parameter(name)
-        generator = torch.Generator().manual_seed(7)
-        with torch.no_grad(), Exact():
-            change = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-            parameter.add_(change * max(largest(parameter), 1.0))
-            found = outputs(own, whole.batches[0])
-        moved = (
-            largest(tensor - whole.observation.inference[f"0.{key}"]) > whole.tolerances["inference"][f"0.{key}"]
-            for key, tensor in found.items()
-        )
-        if not any(moved):
-            yield name

@@ -27,6 +27,20 @@ def initialise(model: nn.Module, generator: torch.Generator) -> None:
         else:
             parameter.add_(noise * _SPREAD)
         torch.nan_to_num_(parameter)
+    for module in model.modules():
+        for buffer in module.buffers(recurse=False):
+            _fill(module, buffer, generator)
+
+
+def _fill(module: nn.Module, buffer: torch.Tensor, generator: torch.Generator) -> None:
+    """Buffers that a checkpoint would fill: corrections of router scores, and tables from tokens to experts."""
+    if buffer.numel() == 0 or bool(buffer.any()):
+        return
+    if buffer.is_floating_point():
+        buffer.add_(_SPREAD * torch.randn(buffer.shape, generator=generator, dtype=torch.float64).to(buffer.dtype))
+    elif buffer.dtype == torch.long and buffer.ndim == 2 and (experts := getattr(module, "num_experts", 0)):
+        scores = torch.rand((buffer.shape[0], experts), generator=generator)
+        buffer.copy_(scores.argsort(dim=-1)[:, : buffer.shape[1]])
 
 
 def _is_noise(parameter: torch.Tensor) -> bool:

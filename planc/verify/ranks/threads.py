@@ -6,11 +6,11 @@ many ranks in one process, a plain tensor passes a collective unchanged, so that
 """
 
 import queue
-import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from planc.verify.ranks.outcome import Failure, Outcome
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.05
-_DEADLOCK_SECONDS = 3.0
+_DEADLOCK_SECONDS = 5.0
 
 
 class RankThreads:
@@ -124,6 +124,7 @@ class _World:
             if cls.users == 0:
                 cls.before = distributed_c10d._world
                 distributed_c10d._world = ThreadLocalWorld()  # type: ignore[assignment]
+                multi_threaded_pg.Collective = _WatchedCollective  # type: ignore[misc]
                 _set_thread_isolation_mode(True)
             cls.users += 1
 
@@ -152,29 +153,33 @@ def _release() -> None:
                 condition.notify_all()
 
 
+class _WatchedCollective(multi_threaded_pg.Collective):
+    """Remembers which threads wait for the others, and for how many collectives each has waited."""
+
+    waiting: ClassVar[dict[int, int]] = {}
+    entered: ClassVar[Counter[int]] = Counter()
+
+    def join(self, rank: int, data: Any) -> Any:
+        thread = threading.get_ident()
+        self.entered[thread] += 1
+        self.waiting[thread] = self.entered[thread]
+        try:
+            return super().join(rank, data)  # type: ignore[no-untyped-call]
+        finally:
+            self.waiting.pop(thread, None)
+
+
 class _Watch:
     """Tells when threads have been waiting in the same collectives for too long."""
 
     def __init__(self, threads: list[threading.Thread]) -> None:
         self._threads = threads
         self._since = time.monotonic()
-        self._seen: tuple[int, ...] = ()
+        self._seen: tuple[int | None, ...] = ()
 
     def stuck(self, ranks: set[int]) -> bool:
-        frames = sys._current_frames()
-        joins = [_joining(frames.get(self._threads[rank].ident or 0)) for rank in sorted(ranks)]
-        seen = tuple(id(frame) for frame in joins if frame is not None)
-        if len(seen) < len(ranks) or seen != self._seen:
+        waiting = _WatchedCollective.waiting
+        seen = tuple(waiting.get(self._threads[rank].ident or 0) for rank in sorted(ranks))
+        if None in seen or seen != self._seen:
             self._seen, self._since = seen, time.monotonic()
         return time.monotonic() - self._since > _DEADLOCK_SECONDS
-
-
-def _joining(frame: FrameType | None) -> FrameType | None:
-    """The frame in which a thread waits for the others in a collective."""
-    for _ in range(6):
-        if frame is None:
-            return None
-        if frame.f_code is multi_threaded_pg.Collective.join.__code__:
-            return frame
-        frame = frame.f_back
-    return None
