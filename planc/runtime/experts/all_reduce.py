@@ -10,12 +10,15 @@ from planc.runtime.experts.implementation import ExpertImplementation
 
 
 class AllReduce(ExpertImplementation):
-    """No token moves and no size is read back to the host; needs `ep_size == tp_size`.
+    """No token moves; needs `ep_size == tp_size`.
 
-    Routes to other ranks' experts get the local id `num_local_experts`, which experts skip, and weight 0. Same
-    masking as `AllReduceEP`, `transformers/distributed/expert_parallel.py` 5.24.0, except that a rank whose experts
-    got no token stays in the autograd graph: there, with eager experts, it skips the backward collectives, and the
-    other ranks of its group wait for it or take another collective's data.
+    Routes to other ranks' experts get the local id `num_local_experts`, which the experts implementations of
+    transformers skip, and weight 0: no size is read back to the host. Eager experts read one back anyway and needn't
+    know that id (gpt-oss doesn't): they get the routes to this rank's experts only.
+
+    Same masking as `AllReduceEP`, `transformers/distributed/expert_parallel.py` 5.24.0, with two faults of it mended:
+    eager gpt-oss fails there, and a rank whose eager experts got no token leaves the autograd graph and skips the
+    backward collectives that the other ranks of its group are in.
     """
 
     needs_shared_batch = True
@@ -32,12 +35,33 @@ class AllReduce(ExpertImplementation):
     def __call__(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         if self._share is not None:
             hidden_states, top_k_weights = self._share(hidden_states), self._share(top_k_weights)
-        elsewhere = top_k_index // self.num_local_experts != self.ep_mesh.get_local_rank()
+        run = self._run_own_routes if _is_eager(self._experts) else self._run_masked
+        output = run(hidden_states, top_k_index, top_k_weights)
+        return output if self._sum is None else self._sum(output)
+
+    def _run_masked(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        elsewhere = self._elsewhere(top_k_index)
         local_ids = torch.where(elsewhere, self.num_local_experts, top_k_index % self.num_local_experts)
         output: Tensor = self.experts_forward(hidden_states, local_ids, top_k_weights.masked_fill(elsewhere, 0.0))
+        return output
+
+    def _run_own_routes(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        tokens, slots = (~self._elsewhere(top_k_index)).nonzero(as_tuple=True)
+        local_ids = (top_k_index[tokens, slots] % self.num_local_experts).unsqueeze(-1)
+        results = self.experts_forward(hidden_states[tokens], local_ids, top_k_weights[tokens, slots].unsqueeze(-1))
+        output = torch.zeros_like(hidden_states).index_add(0, tokens, results.to(hidden_states.dtype))
         if torch.is_grad_enabled() and not output.requires_grad:
             output = output + nothing_of(hidden_states, top_k_weights, *self._experts._parameters.values())
-        return output if self._sum is None else self._sum(output)
+        return output
+
+    def _elsewhere(self, top_k_index: Tensor) -> Tensor:
+        return top_k_index // self.num_local_experts != self.ep_mesh.get_local_rank()
+
+
+def _is_eager(experts: nn.Module) -> bool:
+    """Whether the module's own forward runs, and none of transformers' experts implementations."""
+    config = getattr(experts, "config", None)
+    return getattr(config, "_experts_implementation", None) in (None, "eager")
 
 
 def nothing_of(*tensors: Tensor | None) -> Tensor:

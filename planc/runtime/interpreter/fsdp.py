@@ -1,8 +1,10 @@
 """FSDP2 groups, by torch's own `fully_shard`."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
 from planc.ir.operations import WrapFsdp
@@ -16,6 +18,7 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
     Policies are those of transformers 5.24.0, `_get_fsdp_policy_kwargs` in `transformers/distributed/fsdp.py`.
     """
     modules = [application.module(name) for name in operation.modules]
+    modules.extend(sharing(modules, application.model))
     options: dict[str, Any] = {}
     if operation.reshard_after_forward is not None:
         options["reshard_after_forward"] = operation.reshard_after_forward
@@ -23,6 +26,7 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if operation.cpu_offload:
         options["offload_policy"] = CPUOffloadPolicy()
+    # FSDP2 takes a single module for a tree, and a list for one group.
     group = modules[0] if len(modules) == 1 else modules
     wrapped: Any = fully_shard(group, mesh=application.meshes.of(*operation.axes), **options)
     for module in [wrapped] if len(modules) == 1 else wrapped:
@@ -31,8 +35,18 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
         if operation.sum_gradients:
             module.set_force_sum_reduction_for_comms(True)
     if "" in operation.modules:
-        # Each group shards its own copy of a tied parameter. As `tie_weights` of transformers 5.24.0 does after wrapping:
-        # all groups take over the one parameter at the first forward.
-        application.holders.tie_again()
         # transformers' generation looks at it: ranks must go on together.
         application.model._is_fsdp_managed_module = True  # type: ignore[assignment]
+
+
+def sharing(modules: list[nn.Module], model: nn.Module) -> Iterator[nn.Module]:
+    """The modules of `model` outside of `modules` that hold a parameter of theirs as well (a tied head).
+
+    FSDP2 gives a parameter to one group, and sets its shards in the modules of that group alone. transformers 5.24.0
+    ties after it wrapped: the two groups gather the weight and reduce its gradient twice there.
+    """
+    inside = {inner for module in modules for inner in module.modules()}
+    own = {id(parameter) for module in inside for parameter in module._parameters.values() if parameter is not None}
+    for module in model.modules():
+        if module not in inside and any(id(p) in own for p in module._parameters.values() if p is not None):
+            yield module

@@ -27,13 +27,6 @@ class Holders:
         """Each parameter once, with all its names."""
         return iter([(tuple(self._names[key]), parameter) for key, parameter in self._parameters.items()])
 
-    def tie_again(self) -> None:
-        """Put one parameter into all places of a tied one, after something else replaced it in some of them."""
-        for places in self._places.values():
-            first, name = places[0]
-            for module, own in places[1:]:
-                module._parameters[own] = first._parameters[name]
-
     def replace(self, old: Tensor, new: nn.Parameter) -> None:
         """Put `new` wherever `old` stands."""
         for mark in MARKS:
