@@ -84,3 +84,64 @@ def load_and_save(cases: list[tuple[str, Path, Program]], out: Path) -> dict[str
 
 def layout_of(**sizes: int) -> Layout:
     return Layout(**sizes)
+
+
+def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Parameters and optimizer states gathered from the ranks, on rank 0; elsewhere without values."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
+
+    from planc.program.placements import whole
+    from planc.runtime.checkpoint.distributed import ShardedTensors
+    from planc.runtime.checkpoint.saving import saved_tensors
+
+    flat = get_optimizer_state_dict(model, optimizer, options=StateDictOptions(flatten_optimizer_state_dict=True))
+    local = {**saved_tensors(model), **{n: t for n, t in flat.items() if isinstance(t, Tensor)}}
+    tensors = ShardedTensors(local)
+    return {name: tensors.read(name, whole(tensors.share(name).shape)) for name in tensors.shares}
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    from tests.runtime.models import batch
+
+    model.train()
+    for step in steps:
+        ids = batch(seed=step)
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        optimizer.step()
+
+
+def adamw(model: nn.Module, lr: float = 3e-3) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.8, 0.9), weight_decay=0.1)
+
+
+def resume_elsewhere(cases: list[tuple[str, Path, Program, Program]], out: Path) -> dict[str, Any]:
+    """Train two steps at one layout, save, go on; and resume at another layout with another optimizer."""
+    from planc.runtime.checkpoint.training import load_training, save_training
+
+    found: dict[str, Any] = {}
+    for number, (name, folder, first, second) in enumerate(cases):
+        model, _ = sharded(folder, first)
+        optimizer = adamw(model)
+        train(model, optimizer, range(2))
+        save_training(model, optimizer, out / str(number), step=2)
+        saved = whole_state(model, optimizer)
+        train(model, optimizer, range(2, 4))
+        expected = whole_state(model, optimizer)
+
+        other, _ = sharded(folder, second)
+        resumed = adamw(other, lr=1.0)
+        step = load_training(other, resumed, out / str(number))
+        loaded = whole_state(other, resumed)
+        train(other, resumed, range(step, 4))
+        result = whole_state(other, resumed)
+        if torch.distributed.get_rank() == 0:
+            found[f"{number} {name}"] = {
+                "step": step,
+                "names": (sorted(saved), sorted(loaded)),
+                "unequal": [n for n in saved if not torch.equal(saved[n], loaded[n])],
+                "errors": {n: float((result[n] - expected[n]).abs().max()) for n in expected},
+                "moved": max(float((expected[n] - saved[n]).abs().max()) for n in saved),
+                "options": [{k: v for k, v in g.items() if k != "params"} for g in resumed.param_groups],
+            }
+    return found
