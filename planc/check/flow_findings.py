@@ -44,8 +44,23 @@ class Fault:
 def findings(context: "CheckContext", code: Code, *kinds: Kind) -> Iterator[Diagnostic]:
     """One finding for every fault of these kinds; those that one change mends are one."""
     for fault in context.faults:
-        if fault.problem.kind in kinds:
+        if fault.problem.kind in kinds and not _is_said(context, fault):
             yield _describe(context, code, fault)
+
+
+def _is_said(context: "CheckContext", fault: Fault) -> bool:
+    """Whether another rule of the checker has said it in the words of heads (PL301, PL302) or packed parts (PL303)."""
+    from planc.check.head_cuts import head_cuts
+    from planc.check.packed_cuts import packed_cuts
+
+    if fault.problem.kind is Kind.HEAD_CUT:
+        said = {target for cut in head_cuts(context) for target in cut.targets}
+    elif fault.problem.kind is Kind.PACKED_CUT:
+        said = {target for cut in packed_cuts(context) if cut.parts != len(cut.packing.parts) for target in cut.targets}
+    else:
+        return False
+    made = {origin.target for origin in fault.problem.origins}
+    return any(target in said or target.rpartition(".")[0] in said for target in made)
 
 
 def faults(context: "CheckContext") -> list[Fault]:

@@ -252,15 +252,15 @@ class _Pass:
         origins: "list[Origin | None] | tuple[Origin | None, ...]",
     ) -> None:
         module = self.flow.modules[op.module]
+        apart = [value for value in values if not isinstance(self.types[value], Replicated)] or list(values)
+        path = [self.model.name(name) for value in apart[:1] for name in self._path(value, module)]
         self.result.problems.append(
             Problem(
                 kind,
                 self.model.name(module),
                 op.name,
                 detail,
-                path=tuple(
-                    dict.fromkeys(self.model.name(name) for value in values[:1] for name in self._path(value, module))
-                ),
+                path=tuple(dict.fromkeys(path)),
                 types=tuple(self.types[value] for value in values),
                 origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
             )
@@ -293,7 +293,7 @@ class _Pass:
                         Kind.UNREDUCED if isinstance(kind, PartialSum) else Kind.NEEDS_WHOLE,
                         "",
                         "output",
-                        f"the model's output is {what}",
+                        f"what comes out is {what}",
                         tuple(self.model.name(name) for name in self._path(value, "")),
                         (kind,),
                         () if origin is None else (origin,),
