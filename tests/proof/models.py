@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
+from transformers.core_model_loading import build_glob_alternation
 
 from tests.runtime.models import randomise
 
@@ -46,6 +47,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**ROUTES, **LINEAR, "head_dim": 8, "num_experts": 8, "decoder_sparse_step": 1},
     ),
 }
+# Every token goes to the first two experts: most ranks of an expert group get none.
+MODELS["gpt_oss-crowded"] = MODELS["gpt_oss"]
 MIXTURES = tuple(name for name in MODELS if name not in ("llama", "llama-tied", "qwen3"))
 
 
@@ -58,6 +61,24 @@ def build(name: str, **changes: Any) -> Any:
         fields.pop("head_dim")
     model = cls(cls.config_class(**fields)).float().eval()
     randomise(model)
+    if name.endswith("-crowded"):
+        crowd(model)
+    return model
+
+
+def crowd(model: Any) -> None:
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.router.bias[:2] = 50.0
+
+
+def in_bfloat16(model: Any) -> Any:
+    """`model` in bfloat16, except for the parameters that transformers keeps in float32."""
+    plan = model._get_dtype_plan(torch.bfloat16)
+    pattern, _, _ = build_glob_alternation(sorted(plan)) if plan else (None, None, None)
+    for name, parameter in model.named_parameters():
+        if pattern is None or not pattern.search(name):
+            parameter.data = parameter.data.bfloat16()
     return model
 
 

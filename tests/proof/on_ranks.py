@@ -1,10 +1,10 @@
 """What a rank does to prove a case: apply the program, train two steps, and compare with one process."""
 
-import copy
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,17 +18,21 @@ from planc.program.program import Program
 from planc.runtime.interpreter import apply_operations
 from planc.runtime.mesh import Meshes, build_meshes
 from tests.proof.cases import Case
-from tests.proof.models import batches, build
+from tests.proof.models import batches, build, in_bfloat16
 from tests.proof.one_process import Reference, optimizer, reference, step
 
 
 @dataclass
 class Finding:
-    """How far a rank is off one process, as relative errors by what was compared, and what went wrong otherwise."""
+    """How far a rank is off what was expected, as relative errors by what was compared.
+
+    `shards` names parameters that transformers shards otherwise, `rough` is the error of logits in a lower precision.
+    """
 
     errors: dict[str, float] = field(default_factory=dict)
     shards: list[str] = field(default_factory=list)
     failure: str | None = None
+    rough: float = 0.0
 
     @property
     def worst(self) -> float:
@@ -36,43 +40,109 @@ class Finding:
 
 
 def prove(cases: Sequence[tuple[Case, Program]], theirs: bool = False) -> dict[str, Finding]:
-    """Each case on this rank. With `theirs` what is trained is transformers' own application."""
-    meshes: dict[Layout, Meshes] = {}
+    """Each case on this rank, against one process. With `theirs` transformers' own application is trained instead."""
+    meshes = KnownMeshes()
     references: dict[Any, Reference] = {}
-    found = {}
-    for case, program in cases:
-        mesh = _meshes(case.layout, meshes)
+
+    def against_one_process(case: Case, program: Program) -> Finding:
         data = batches(case.layout.dp_size, case.length)
         key = (case.model, case.config, case.layout.dp_size, case.length)
         if key not in references:
             references[key] = reference(build(case.model, **dict(case.config)), data)
-        if os.environ.get("TRY"):
-            print("CASE", case, flush=True, file=sys.stderr)
-        try:
-            found[str(case)] = one(case, program, mesh, data, references[key], theirs)
-        except Exception as error:  # on every rank alike, or the launch runs into its timeout
-            import traceback
+        model, other = applied(case, program, meshes.of(case.layout))
+        finding = Finding(shards=differing_shards(model, other))
+        train(other if theirs else model, case, meshes.of(case.layout), data, references[key], finding)
+        return finding
 
-            found[str(case)] = Finding(failure=f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+    return {str(case): told(against_one_process, case, program) for case, program in cases}
+
+
+def same_as_theirs(cases: Sequence[tuple[Case, Program]]) -> dict[str, Finding]:
+    """Two steps of planc's application and of transformers' own: for dtypes that one process doesn't compute in."""
+    meshes = KnownMeshes()
+
+    def against_transformers(case: Case, program: Program) -> Finding:
+        mesh = meshes.of(case.layout)
+        data = batches(case.layout.dp_size, case.length)
+        model, other = applied(case, program, mesh)
+        finding = Finding(shards=differing_shards(model, other))
+        expected = alone(other, mesh, case, data)
+        train(model, case, mesh, data, expected, finding)
+        finding.rough = error(
+            expected.logits[own_batch(case, mesh)], one_process_logits(case, data[own_batch(case, mesh)])
+        )
+        return finding
+
+    return {str(case): told(against_transformers, case, program) for case, program in cases}
+
+
+def generates(cases: Sequence[tuple[Case, Program]], count: int = 5) -> dict[str, bool]:
+    """Whether greedy generation, token by token with a cache, chooses what one process chooses."""
+    meshes = KnownMeshes()
+    found = {}
+    for case, program in cases:
+        mesh = meshes.of(case.layout)
+        ids = batches(case.layout.dp_size, case.length)[own_batch(case, mesh)]
+        options = {"max_new_tokens": count, "do_sample": False, "eos_token_id": None}
+        with torch.no_grad():
+            expected = fresh(case).generate(ids, **options)
+            model = apply_operations(fresh(case), program.operations, mesh)
+            found[str(case)] = torch.equal(model.generate(ids, **options), expected)
     return found
 
 
-def _meshes(layout: Layout, known: dict[Layout, Meshes]) -> Meshes:
-    sizes = Layout(layout.pp_size, layout.dp_replicate_size, layout.fsdp_size, layout.tp_size, layout.ep_size)
-    if sizes not in known:
-        known[sizes] = build_meshes(sizes)
-    return known[sizes]
+def told(prove_one: Callable[[Case, Program], Finding], case: Case, program: Program) -> Finding:
+    """The finding, or the failure. A failure on a part of the ranks only leaves the others in a collective."""
+    if "PLANC_TEST_PROGRESS" in os.environ:
+        sys.stderr.write(f"{case}\n")
+    try:
+        return prove_one(case, program)
+    except Exception:
+        return Finding(failure=traceback.format_exc())
 
 
-def one(
-    case: Case, program: Program, meshes: Meshes, data: Sequence[Tensor], expected: Reference, theirs: bool
-) -> Finding:
+class KnownMeshes:
+    """Meshes by sizes: each one makes process groups."""
+
+    def __init__(self) -> None:
+        self._known: dict[Layout, Meshes] = {}
+
+    def of(self, layout: Layout) -> Meshes:
+        sizes = replace(layout, ep_implementation="auto")
+        if sizes not in self._known:
+            self._known[sizes] = build_meshes(sizes)
+        return self._known[sizes]
+
+
+def applied(case: Case, program: Program, meshes: Meshes) -> tuple[Any, Any]:
+    """The model as planc shards it, and as transformers does."""
     model, other = fresh(case), fresh(case)
     apply_operations(model, program.operations, meshes)
     transformers_applies(other, case, meshes)
-    finding = Finding(shards=differing_shards(model, other))
-    train(other if theirs else model, case, meshes, data, expected, finding)
-    return finding
+    return model, other
+
+
+def alone(model: Any, meshes: Meshes, case: Case, data: Sequence[Tensor]) -> Reference:
+    """What a sharded model computes on this rank's batch, as a reference for another one."""
+    own = own_batch(case, meshes)
+    steps = optimizer(model)
+    logits, gradients = step(model, [data[own]])
+    first = {name: gathered(gradient).clone() for name, gradient in gradients.items()}
+    steps.step()
+    second, _ = step(model, [data[own]])
+    steps.step()
+    parameters = {name: gathered(parameter).clone() for name, parameter in model.named_parameters()}
+    return Reference(logits * len(data), first, second * len(data), parameters)
+
+
+def one_process_logits(case: Case, ids: Tensor) -> Tensor:
+    with torch.no_grad():
+        logits: Tensor = build(case.model, **dict(case.config))(input_ids=ids, use_cache=False).logits
+    return logits
+
+
+def own_batch(case: Case, meshes: Meshes) -> int:
+    return meshes.rank("dp_replicate") * case.layout.fsdp_size + meshes.rank("fsdp")
 
 
 def fresh(case: Case) -> Any:
@@ -81,14 +151,15 @@ def fresh(case: Case) -> Any:
         model.set_experts_implementation(case.experts)
     else:
         model.config._experts_implementation = "eager"
-    return model
+    return in_bfloat16(model) if case.bfloat16 else model
 
 
 def transformers_applies(model: Any, case: Case, meshes: Meshes) -> None:
     """transformers' own application of the model's plan, as `from_pretrained` does it: untied, then tied again."""
     axes = ("pp", "dp_replicate", "fsdp", "tp", "ep")
     sizes = {f"{axis}_size": case.layout.size(axis) for axis in axes}  # type: ignore[arg-type]
-    config: Any = DistributedConfig(**sizes, ep_implementation=case.layout.ep_implementation, **dict(case.options))
+    options = {"ep_implementation": case.layout.ep_implementation, "tp_plan": case.tp_plan, **dict(case.options)}
+    config: Any = DistributedConfig(**sizes, **options)
     for tied in model.all_tied_weights_keys:
         owner, _, name = tied.rpartition(".")
         module = model.get_submodule(owner)
@@ -118,7 +189,7 @@ def train(
     model: Any, case: Case, meshes: Meshes, data: Sequence[Tensor], expected: Reference, finding: Finding
 ) -> None:
     """Two steps on this rank's batch."""
-    own = meshes.rank("dp_replicate") * case.layout.fsdp_size + meshes.rank("fsdp")
+    own = own_batch(case, meshes)
     batch = [data[own]]
     # Before any forward: one without gradients leaves the modules that keep their full weight with another parameter.
     steps = optimizer(model)
@@ -163,7 +234,3 @@ def error(found: Tensor, expected: Tensor) -> float:
 def worst(findings: Iterable[Finding]) -> tuple[float, str]:
     """The largest error and what it is of."""
     return max(((value, name) for f in findings for name, value in f.errors.items()), default=(0.0, ""))
-
-
-def independent(model: Any) -> Any:
-    return copy.deepcopy(model)
