@@ -31,7 +31,8 @@ def _heading(picture: Picture) -> str:
     layout = picture.layout
     sizes = (("pp", layout.pp_size), ("dp_replicate", layout.dp_replicate_size), ("fsdp", layout.fsdp_size))
     dense = ", ".join(f"{name}_size={size}" for name, size in (*sizes, ("tp", layout.tp_size)) if size > 1)
-    return f"{layout.world_size} ranks" + (f": {dense}" if dense else "")
+    ranks = "1 rank" if layout.world_size == 1 else f"{layout.world_size} ranks"
+    return ranks + (f": {dense}" if dense else "")
 
 
 def _cell_width(picture: Picture) -> int:

@@ -13,11 +13,14 @@ from planc.cli.status import OK, exit_status
 from planc.diagnostics.render.screen import Screen
 
 if TYPE_CHECKING:
-    from planc.layouts.layout import Layout
+    from planc.check.rule import CheckContext
+    from planc.diagnostics.diagnostic import Report
     from planc.layouts.picture import Picture
     from planc.model.manifest import Manifest
 
 MOST_RANKS = 1 << 16
+# The rules that need no model: sizes below 1, expert groups, the number of processes, stages with FSDP.
+MESH_RULES = ("PL201", "PL202", "PL203", "PL204", "PL206", "PL209", "PL210")
 
 
 @click.command()
@@ -41,40 +44,49 @@ def command(
     """
     from planc.layouts.picture import picture
 
-    if given.model is None and not given.plans:
-        layout = _layout_alone(given)
-    else:
-        given = replace(given, settings=replace(given.settings, select=("PL2",)))
-        analysis = given.analyse(given.plan)
-        if analysis.context is None or not analysis.report.ok:
-            print_reports([analysis.report], "text")
-            return exit_status([analysis.report])
-        layout = analysis.context.layout
-        experts = _experts(analysis.context.manifest) or experts
+    report, context = _judge(given, experts)
+    if context is None or not report.ok:
+        print_reports([report], "text")
+        return exit_status([report])
+    layout = context.layout
+    experts = _experts(context.manifest) or experts
     if layout.world_size > MOST_RANKS:
         raise click.UsageError(f"{layout.world_size:,} ranks are too many to draw; the most are {MOST_RANKS:,}")
-    try:
-        drawn = picture(layout, experts, gpus_per_node)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    drawn = picture(layout, experts, gpus_per_node)
     write(_render(drawn, output_format, everything), output)
     return OK
 
 
-def _layout_alone(given: Inputs) -> "Layout":
-    """The layout of the sizes on the command line. Raises click.UsageError where they are illegal together."""
+def _judge(given: Inputs, experts: int | None) -> "tuple[Report, CheckContext | None]":
+    """What `check` says of the sizes, for the model or for any one with so many experts."""
+    if given.model is not None or given.plans:
+        given = replace(given, settings=replace(given.settings, select=("PL2",)))
+        analysis = given.analyse(given.plan)
+        return analysis.report, analysis.context
+    from planc.check.checker import run
+    from planc.check.rule import CheckContext
+    from planc.diagnostics.diagnostic import Report
     from planc.resolve.layout import derive_layout
+    from planc.resolve.resolver import resolve
     from planc.syntax.plan import Plan
 
-    if faulty := [name for name, size in given.sizes.items() if size is not None and size < 1]:
-        raise click.UsageError(f"{', '.join(faulty)} must be 1 or more")
-    layout = derive_layout(given.given.over(Plan()), given.settings.world_size)
-    ep, tp, ranks = layout.ep_size, layout.tp_size, layout.fsdp_size * layout.tp_size
-    if ep > 1 and (ep % tp or ranks % ep):
-        raise click.UsageError(
-            f"ep_size={ep} must be a multiple of tp_size={tp} and divide fsdp_size * tp_size = {ranks}"
-        )
-    return layout
+    plan = given.given.over(Plan())
+    layout, manifest = derive_layout(plan, given.settings.world_size), _any_model(experts)
+    context = CheckContext(plan, manifest, layout, resolve(plan, manifest, layout), given.settings.world_size)
+    return Report(tuple(run(context, MESH_RULES)), plan.sources, None, ""), context
+
+
+def _any_model(experts: int | None) -> "Manifest":
+    """Nothing but `experts` experts: enough for the rules about meshes."""
+    from planc.model.manifest import Experts, Manifest, ManifestFile, ModuleEntry, ParameterEntry, Plans
+
+    weight = ParameterEntry(name="weight", shape=(experts or 1,), dtype="bfloat16")
+    modules = [ModuleEntry(name="", class_name="Model")]
+    if experts is not None:
+        held = Experts(num_experts=experts)
+        modules.append(ModuleEntry(name="experts", class_name="Experts", experts=held, parameters=(weight,)))
+    plans = Plans(ep={"experts.weight": "grouped_gemm", "experts": "ep_dispatch_experts"})
+    return Manifest(ManifestFile(name="any model", class_name="Model", modules=tuple(modules), plans=plans))
 
 
 def _experts(manifest: "Manifest") -> int | None:
