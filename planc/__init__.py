@@ -13,7 +13,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from planc.api import PlanError, apply, check, compile, from_pretrained, resolve
+    from planc.api import (
+        PlanError,
+        apply,
+        check,
+        compile,
+        distributed_config,
+        from_pretrained,
+        load_training,
+        resolve,
+        save_pretrained,
+        save_training,
+    )
     from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
     from planc.program.errors import ProgramError
     from planc.program.program import Program
@@ -21,7 +32,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "apply": "planc.api",
     "compile": "planc.api",
+    "distributed_config": "planc.api",
     "from_pretrained": "planc.api",
+    "load_training": "planc.api",
+    "save_pretrained": "planc.api",
+    "save_training": "planc.api",
     "PlanError": "planc.api",
     "Diagnostic": "planc.diagnostics.diagnostic",
     "Report": "planc.diagnostics.diagnostic",
@@ -43,8 +58,12 @@ __all__ = [
     "apply",
     "check",
     "compile",
+    "distributed_config",
     "from_pretrained",
+    "load_training",
     "resolve",
+    "save_pretrained",
+    "save_training",
 ]
 
 

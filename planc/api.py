@@ -17,6 +17,8 @@ from planc.syntax.plan import SIZE_NAMES, Plan, Spanned
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.optim import Optimizer
+    from transformers.distributed import DistributedConfig
 
     from planc.check.rule import CheckContext
     from planc.model.manifest import Manifest
@@ -218,6 +220,70 @@ def from_pretrained(
         world_size = int(started) if started.isdecimal() else None
         program = compile(model, plan, target=None, world_size=world_size, ep_implementation=ep_implementation, **sizes)
     return load(model, program, checkpoint)
+
+
+def distributed_config(
+    plan: PlanLike = None,
+    model: str | Path | None = None,
+    *,
+    world_size: int | None = None,
+    ep_implementation: str | None = None,
+    **sizes: int,
+) -> "DistributedConfig":
+    """The `DistributedConfig` with which transformers' `from_pretrained` does what `plan` says.
+
+    Arguments as for `check`; the plan may name the model. Raises PlanError, with a finding for each rule that
+    transformers can't carry, or with whatever `check` finds wrong.
+    """
+    from transformers.distributed import DistributedConfig
+
+    fields = exported(plan, arguments("distributed_config", model, ep_implementation, sizes), world_size)
+    return DistributedConfig(**fields)
+
+
+def exported(plan: PlanLike, given: Given, world_size: int | None = None) -> dict[str, Any]:
+    """The fields of `distributed_config`, without transformers."""
+    from planc.program.export import export
+
+    analysis = analyse(plan, given, Settings(world_size))
+    context = analysis.context
+    if context is None or not analysis.report.ok:
+        raise PlanError(analysis.report)
+    found = export(context.plan, context.resolved, context.manifest)
+    if found.findings:
+        raise PlanError(_with(analysis.report, found.findings))
+    return dict(found.fields)
+
+
+def save_pretrained(model: "nn.Module", folder: str | Path, max_shard_size: int | str = "50GB") -> None:
+    """Save a sharded model as an ordinary checkpoint that transformers loads; every rank calls it.
+
+    What a single process would have saved, byte for byte; files of more than `max_shard_size` (bytes, or as `"5GB"`)
+    are split. Raises RunError, the same on every rank; `folder` is then as it was.
+    """
+    from planc.runtime.checkpoint.saving import save_pretrained as save
+
+    save(model, Path(folder), max_shard_size)
+
+
+def save_training(model: "nn.Module", optimizer: "Optimizer | None", folder: str | Path, step: int = 0) -> None:
+    """Save parameters, optimizer state and step count, to be resumed at any layout; every rank calls it.
+
+    Raises RunError, the same on every rank; `folder` is then as it was.
+    """
+    from planc.runtime.checkpoint.training import save_training as save
+
+    save(model, optimizer, folder, step)
+
+
+def load_training(model: "nn.Module", optimizer: "Optimizer | None", folder: str | Path) -> int:
+    """Load what `save_training` saved into `model` and `optimizer`, at this run's layout; returns the step count.
+
+    Raises RunError, the same on every rank.
+    """
+    from planc.runtime.checkpoint.training import load_training as load
+
+    return load(model, optimizer, folder)
 
 
 def is_program_file(path: str | Path) -> bool:

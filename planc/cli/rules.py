@@ -8,6 +8,8 @@ from planc.diagnostics.codes import CODES, Code
 def all_codes() -> Mapping[str, Code]:
     """Codes in order, after importing whatever defines some."""
     import planc.api
+    import planc.program.export
+    import planc.runtime.checkpoint.codes
     import planc.syntax.codes  # noqa: F401  (defines PL0xx)
     from planc.check.registry import all_rules
 

@@ -12,8 +12,8 @@ FAILURE = 3
 INTERRUPTED = 130
 NO_READER = 141
 
-# Findings that mean that an input could not be read: the plan's file, the model, or no model at all.
-UNREADABLE = frozenset({"PL002", "PL051", "PL052"})
+# Findings that mean that an input could not be read: the plan's file, the model, no model at all, the checkpoint.
+UNREADABLE = frozenset({"PL002", "PL051", "PL052", "PL801"})
 
 
 def exit_status(reports: Iterable[Report], strict: bool = False) -> int:

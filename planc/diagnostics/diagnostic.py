@@ -92,7 +92,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings of one check of one plan against one model."""
+    """All findings of one check of one plan against one model, or of another `subject`, in the singular."""
 
     diagnostics: tuple[Diagnostic, ...] = ()
     sources: Sources = field(default_factory=dict)
@@ -101,6 +101,7 @@ class Report:
     model_class: str = ""
     layout: Mapping[str, int | str] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
+    subject: str = "plan"
 
     @property
     def ok(self) -> bool:

@@ -104,9 +104,19 @@ def _refuse_others(
             shapes = f"has shape {list(source.shape(name))}, the model {list(tensor.shape)}"
             raise CheckpointError(f"{source.where(name)} {shapes}")
         stored = source.dtype(name)
-        if stored != tensor.dtype and (_is_coded(stored) or _is_coded(tensor.dtype)):
+        if has_other_meaning(stored, tensor.dtype):
             dtypes = f"holds {stored}, the model {tensor.dtype}".replace("torch.", "")
             raise CheckpointError(f"{source.where(name)} {dtypes}: quantised weights are not converted")
+
+
+def has_other_meaning(stored: torch.dtype, own: torch.dtype) -> bool:
+    """Whether values of the dtype `stored` can't just be cast to the model's `own`."""
+    return stored != own and (_is_coded(stored) or _is_coded(own))
+
+
+def needed_names(model: nn.Module) -> list[tuple[str, ...]]:
+    """What a checkpoint must hold: the names of each parameter, of which it needs one, and persistent buffers."""
+    return [*(names for names, _ in Holders(model)), *((name,) for name in sorted(persistent_buffers(model)))]
 
 
 def _is_coded(dtype: torch.dtype) -> bool:

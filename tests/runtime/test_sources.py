@@ -10,8 +10,9 @@ from safetensors.torch import save_file
 
 from planc.layouts.placement import Shard, StridedShard
 from planc.program.placements import whole
+from planc.runtime.checkpoint.index import INDEX_NAME, SINGLE_NAME
 from planc.runtime.errors import CheckpointError
-from planc.runtime.sources import INDEX_NAME, SINGLE_NAME, RandomWeights, SafetensorsFolder
+from planc.runtime.sources import RandomWeights, SafetensorsFolder
 
 WEIGHT = torch.arange(12 * 5, dtype=torch.float32).reshape(12, 5)
 

@@ -8,14 +8,15 @@ from planc.diagnostics.diagnostic import Report, Severity
 
 def summary(reports: Sequence[Report]) -> str:
     """`3 plans checked: 1 error, 2 warnings in 1 plan, 3 notes`; what is unknown is counted too."""
+    noun = reports[0].subject if reports else "plan"
     counts = Counter(d.severity for report in reports for d in report.diagnostics)
     serious = [_severity(s, counts[s]) for s in Severity if counts[s] and s is not Severity.NOTE]
     found = []
     if serious:
-        found.append(", ".join(serious) + (f" in {counted(_faulty(reports), 'plan')}" if len(reports) > 1 else ""))
+        found.append(", ".join(serious) + (f" in {counted(_faulty(reports), noun)}" if len(reports) > 1 else ""))
     if notes := counts[Severity.NOTE]:
         found.append(counted(notes, "note"))
-    return f"{counted(len(reports), 'plan')} checked: {', '.join(found) or 'nothing to report'}"
+    return f"{counted(len(reports), noun)} checked: {', '.join(found) or 'nothing to report'}"
 
 
 def _faulty(reports: Sequence[Report]) -> int:

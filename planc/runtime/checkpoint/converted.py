@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from planc.program.placements import Region
-from planc.runtime.checkpoint.conversion import LISTED, Conversion, is_of_transformers, to_model
+from planc.runtime.checkpoint.conversion import LISTED, Conversion, Made, is_of_transformers, to_model
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.sources import TensorSource
 
@@ -72,7 +72,7 @@ def converted(model: nn.Module, stored: TensorSource) -> ConvertedSource:
     """
     conversion = to_model(model, {name: (stored.shape(name), stored.dtype(name)) for name in stored})
     # A stage of a pipeline may keep the name of a tied parameter that the checkpoint has under the other one.
-    aliases = {}
+    aliases: dict[str, Made] = {}
     for name, owner in ties_of(model).items():
         if (name in conversion.made) != (owner in conversion.made):
             aliases |= {name: conversion.made[owner]} if owner in conversion.made else {owner: conversion.made[name]}

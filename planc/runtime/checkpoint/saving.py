@@ -22,11 +22,11 @@ from planc.runtime.apply import session
 from planc.runtime.checkpoint.conversion import Made, from_model, is_of_transformers
 from planc.runtime.checkpoint.distributed import WRITER, ShardedTensors
 from planc.runtime.checkpoint.expressions import read_whole
+from planc.runtime.checkpoint.index import INDEX_NAME, SINGLE_NAME
 from planc.runtime.checkpoint.replacing import keep_others, prepare_beside, put_in_place
 from planc.runtime.checkpoint.writing import header, open_for_writing, order, write_all, write_tensor
 from planc.runtime.errors import CheckpointError
 from planc.runtime.session import Session
-from planc.runtime.sources import INDEX_NAME, SINGLE_NAME
 
 # As transformers 5.24.0.
 MAX_SHARD_SIZE = "50GB"

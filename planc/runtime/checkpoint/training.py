@@ -5,7 +5,6 @@ the names of their parameters, as torch's `flatten_optimizer_state_dict` writes 
 the grouping of parameters matters.
 """
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Set
 from contextlib import nullcontext
@@ -14,15 +13,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from planc.runtime.apply import session
 from planc.runtime.checkpoint.distributed import WRITER
@@ -47,9 +48,7 @@ class _Scalars(BaseModel):
     optimizer: dict[str, Any]
 
 
-def save_training(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, folder: str | Path, step: int = 0
-) -> None:
+def save_training(model: nn.Module, optimizer: torch.optim.Optimizer | None, folder: str | Path, step: int = 0) -> None:
     """Save what a training needs to go on; every rank calls it, with a `folder` that all of them see.
 
     Written beside `folder` and put in its place at the end. Raises `CheckpointError`, the same on every rank.
@@ -74,14 +73,16 @@ def load_training(model: nn.Module, optimizer: torch.optim.Optimizer | None, fol
     """
     source = Path(folder)
     with session() if Session.current is not None else nullcontext():
-        scalars = _agreed(lambda: _read_scalars(source))
+        scalars: _Scalars = _agreed(lambda: _read_scalars(source))
         tensors, own = _state(model, optimizer)
         everywhere = {name for names in _everywhere(list(tensors)) for name in names}
         _agreed(lambda: _refuse(source, tensors, everywhere, own, scalars))
         if failure := _try(source, lambda: _read(tensors, source)):
             raise CheckpointError(failure)
         if optimizer is not None:
-            flat = {name.removeprefix(OPTIMIZER): t for name, t in tensors.items() if name.startswith(OPTIMIZER)}
+            flat: dict[str, Any] = {
+                name.removeprefix(OPTIMIZER): t for name, t in tensors.items() if name.startswith(OPTIMIZER)
+            }
             options = {name: _like(own[name], scalars.optimizer[name]) for name in own}
             set_optimizer_state_dict(model, optimizer, {**flat, **options}, options=FLAT)
     return scalars.step
@@ -101,13 +102,13 @@ def _state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[d
 
 
 def _write(tensors: Mapping[str, Tensor], folder: Path) -> None:
-    writer = dcp.FileSystemWriter(folder)
-    dcp.save({n: Pieces(t) for n, t in tensors.items()}, storage_writer=writer, no_dist=not dist.is_initialized())
+    writer = FileSystemWriter(folder)
+    save({n: Pieces(t) for n, t in tensors.items()}, storage_writer=writer, no_dist=not dist.is_initialized())
 
 
 def _read(tensors: Mapping[str, Tensor], folder: Path) -> None:
     state: dict[str, Any] = {name: Pieces(tensor) for name, tensor in tensors.items()}
-    dcp.load(state, storage_reader=Reader(folder), no_dist=not dist.is_initialized())
+    load(state, storage_reader=Reader(folder), no_dist=not dist.is_initialized())
 
 
 def _finish(scalars: _Scalars, beside: Path, folder: Path) -> None:
