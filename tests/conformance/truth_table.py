@@ -19,7 +19,7 @@ MODELS = (
     "llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "gemma2", "gemma3_text", "phi3",
     "glm4_moe", "olmo2", "olmoe", "gpt_neox", "apertus", "qwen3_next", "granite", "cohere2", "starcoder2", "phi",
     "mistral", "granitemoe", "glm4", "smollm3", "seed_oss", "ernie4_5", "exaone4", "olmo3", "helium", "nemotron_h",
-    "phimoe", "minimax", "hunyuan_v1_moe", "dots1", "jais2", "cohere", "arcee", "qwen2_moe", "ernie4_5_moe", "bitnet",
+    "phimoe", "minimax", "hunyuan_v1_moe", "dots1", "jais2", "cohere", "arcee", "qwen2_moe", "ernie4_5_moe",
 )  # fmt: skip
 SIZES = (2, 3)
 SEVERAL = 40

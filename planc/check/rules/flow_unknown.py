@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
-from planc.model.manifest import generic_name
+from planc.syntax.matching import generic_name
 
 
 @define("PL420", "flow-not-followed", Severity.UNKNOWN)

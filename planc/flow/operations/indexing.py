@@ -310,6 +310,8 @@ def repeat_interleave(step: Step) -> Type:
 def embedding(step: Step) -> Type:
     """Rows of a weight: a slice of the vocabulary gives summands, a slice of every vector a shard."""
     ids, weight = step.type(step.inputs[0]), step.type(step.inputs[1])
+    if isinstance(ids, PartialSum):
+        raise step.mismatch(Kind.UNREDUCED, "ids that are parts of a sum are no ids", step.inputs[0])
     if not isinstance(ids, type(WHOLE)):
         raise CantFollowError("ids that aren't whole")
     if not isinstance(weight, Sharded):
