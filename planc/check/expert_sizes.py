@@ -7,7 +7,7 @@ from planc.layouts.layout import Layout
 
 def mesh_sizes(layout: Layout) -> list[int]:
     """Multiples of `tp_size` that divide `fsdp_size * tp_size`."""
-    return [size for size in divisors(layout.fsdp_size * layout.tp_size) if size % layout.tp_size == 0]
+    return [layout.tp_size * factor for factor in divisors(layout.fsdp_size)]
 
 
 def expert_counts(context: CheckContext) -> list[int]:

@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from math import isqrt
 
 from planc.check.rule import CheckContext
 from planc.diagnostics.diagnostic import Label
 from planc.diagnostics.span import Span
+
+# Sizes of plans and head counts of manifests may be any number.
+MOST_TRIED = 1 << 16
 
 
 def size_span(context: CheckContext, *names: str) -> Span | None:
@@ -22,8 +26,10 @@ def size_labels(context: CheckContext, *names: str) -> tuple[Label, ...]:
 
 
 def divisors(number: int, most: int | None = None) -> list[int]:
-    """Every divisor of `number`, up to `most`."""
-    return [n for n in range(1, min(number, most or number) + 1) if number % n == 0]
+    """The divisors of `number`, up to `most`; of one beyond `MOST_TRIED` squared those that are quickly found."""
+    small = [n for n in range(1, min(isqrt(number), MOST_TRIED) + 1) if number % n == 0]
+    found = sorted({*small, *(number // n for n in small)})
+    return [n for n in found if most is None or n <= most]
 
 
 def listed(values: Iterable[object]) -> str:

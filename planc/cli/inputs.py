@@ -12,6 +12,7 @@ import click
 from planc.api import Analysis, Given, Settings, analyse
 from planc.cli.command_line import CommandLine
 from planc.syntax.fields import TARGETS
+from planc.syntax.limits import MAX_DIGITS
 
 Command = Callable[..., Any]
 SIZES = {
@@ -22,6 +23,19 @@ SIZES = {
     "pp_size": "Pipeline stages.",
 }
 YAML = (".yaml", ".yml")
+
+
+class SizeType(click.IntRange):
+    """A whole number from `least` on, with at most as many digits as a plan file may have."""
+
+    def __init__(self, least: int | None = None) -> None:
+        super().__init__(least)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if len(str(abs(number))) > MAX_DIGITS:
+            self.fail(f"it has more than {MAX_DIGITS} digits.", param, ctx)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +72,7 @@ def inputs(function: Command, words_needed: bool = True) -> Command:
     @click.argument("words", nargs=-1, metavar="[MODEL] [PLAN]...")
     @_size_options
     @click.option("--ep-implementation", metavar="NAME", help="How tokens reach their experts.")
-    @click.option("--world-size", type=click.IntRange(min=1), metavar="N", help="Processes that the launcher starts.")
+    @click.option("--world-size", type=SizeType(1), metavar="N", help="Processes that the launcher starts.")
     @click.option("--target", type=click.Choice(TARGETS), help="The runtime whose limits apply.")
     @click.option("--styles-module", multiple=True, metavar="MODULE", help="Import MODULE, which registers styles.")
     @click.option("--trust-remote-code", is_flag=True, help="Let a hub model's own code run to build it.")
@@ -90,7 +104,7 @@ def inputs(function: Command, words_needed: bool = True) -> Command:
 def _size_options(function: Command) -> Command:
     for name, help_text in reversed(SIZES.items()):
         option = f"--{name.replace('_', '-')}"
-        function = click.option(option, name, type=int, metavar="N", help=help_text)(function)
+        function = click.option(option, name, type=SizeType(), metavar="N", help=help_text)(function)
     return function
 
 

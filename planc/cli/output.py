@@ -41,6 +41,12 @@ def write(text: str, file: str | None = None) -> None:
         raise click.ClickException(f"can't write to stdout: {error.strerror}") from None
 
 
+def printable(text: str) -> str:
+    """`text` with its lines as they are, and names in it that would steer a terminal as escapes."""
+    screen = Screen.of(sys.stdout)
+    return "\n".join(map(screen.show, text.split("\n")))
+
+
 def discard_stdout() -> None:
     """Let the interpreter's last flush succeed after stdout failed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -30,7 +30,8 @@ CODES: dict[str, Code] = {}
 def define(code: str, name: str, severity: Severity) -> Callable[[C], C]:
     """Class decorator: register `code`; the class gets it as its attribute `code`.
 
-    The docstring follows ruff's rules: what it does, why it is bad, an example, what to use instead.
+    The docstring is prose, as `planc explain` prints it: what the rule looks for, in one line; why that is bad; an
+    example; what to use instead; where in the libraries it is so.
     """
 
     def register(cls: C) -> C:

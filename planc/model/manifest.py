@@ -22,7 +22,10 @@ from planc.model.expansion import expand
 if TYPE_CHECKING:
     import networkx
 
-Size = Annotated[int, Field(ge=0)]
+# What a machine counts with: larger numbers can't be computed with, and are no facts.
+_LARGEST = 2**63 - 1
+Size = Annotated[int, Field(ge=0, le=_LARGEST)]
+Count = Annotated[int, Field(ge=1, le=_LARGEST)]
 ModuleName = Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$")]
 ParameterName = Annotated[str, Field(pattern=r"^[^.]+$")]
 # The manifest of the largest released model is a few dozen kilobytes.
@@ -43,8 +46,8 @@ class Packing(_File):
 
     dim: int
     layout: Literal["blocks", "interleaved"]
-    parts: tuple[int, ...]
-    group: int | None = None
+    parts: tuple[Count, ...]
+    group: Count | None = None
 
 
 class Heads(_File):
@@ -54,22 +57,22 @@ class Heads(_File):
     """
 
     role: Literal["query", "key", "value", "output", "fused", "other"]
-    count: int
-    size: int
+    count: Count
+    size: Count
 
 
 class Attention(_File):
     """Head counts of an attention module, as seen at the attention function's inputs."""
 
-    num_heads: int
-    num_key_value_heads: int
-    head_dim: int
+    num_heads: Count
+    num_key_value_heads: Count
+    head_dim: Count
 
 
 class Experts(_File):
     """A module that holds experts: how many, and whether it is called as `(hidden_states, indices, weights)`."""
 
-    num_experts: int
+    num_experts: Count
     routed: bool = True
 
 
@@ -77,8 +80,8 @@ class Quantization(_File):
     """`quantization_config` of the model's config, as far as shards must respect it."""
 
     method: str
-    bits: int | None = None
-    group_size: int | None = None
+    bits: Count | None = None
+    group_size: Count | None = None
     not_converted: tuple[str, ...] = ()
 
 
@@ -104,7 +107,7 @@ class ModuleEntry(_File):
     name: ModuleName
     at: tuple[str, ...] = ()
     class_name: str
-    sizes: dict[str, int] = {}
+    sizes: dict[str, Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)]] = {}
     parameters: tuple[ParameterEntry, ...] = ()
     heads: Heads | None = None
     attention: Attention | None = None

@@ -52,6 +52,8 @@ def chunk(size: int, count: int, index: int) -> Interval:
 
 def pieces_of(size: int, parts: int, ranks: int, index: int) -> Iterator[Interval]:
     """What rank `index` gets of each of `parts` packed parts (torch's `_StridedShard`): chunk, then chunk each."""
+    # Of more parts than there are positions all others are empty.
+    parts = min(parts, max(size, 1))
     for part in range(parts):
         start, stop = chunk(size, parts, part)
         first, last = chunk(stop - start, ranks, index)

@@ -9,6 +9,9 @@ from planc.model.manifest import Module, ParameterEntry
 from planc.styles.style import Lowering, Style, scalar_objection
 from planc.styles.types import StyleType
 
+# Released models pack at most seven projections into one weight; every part costs time in each analysis.
+MOST_PARTS = 256
+
 R, P, LAST = Replicate(), Partial(), Shard(-1)
 
 
@@ -24,8 +27,8 @@ class _Packed(Style):
     @classmethod
     def argument_objection(cls, arguments: Mapping[str, int | str]) -> str | None:
         objection = super().argument_objection(arguments)
-        if objection is None and int(arguments.get("split_factor", 2)) < 1:
-            return f"`split_factor` of `{cls.name}` is at least 1, got {arguments['split_factor']}"
+        if objection is None and not 1 <= int(arguments.get("split_factor", 2)) <= MOST_PARTS:
+            return f"`split_factor` of `{cls.name}` is 1 to {MOST_PARTS}, got {arguments['split_factor']}"
         return objection
 
     def parameter_objection(self, module: Module, parameter: ParameterEntry) -> str | None:

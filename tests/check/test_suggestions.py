@@ -49,6 +49,9 @@ def test_names_are_drawn_together(names: list[str], drawn: list[str]) -> None:
 
 def test_numbers_as_they_are_said() -> None:
     assert divisors(12, 6) == [1, 2, 3, 4, 6]
+    assert divisors(49) == [1, 7, 49]
+    assert divisors(10**18)[:5] == [1, 2, 4, 5, 8]
+    assert divisors(10**18)[-1] == 10**18
     assert listed([1, 2, 4]) == "1, 2, 4"
     assert listed(range(20)) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …, 19"
     assert ranges([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8, 9"

@@ -1,6 +1,7 @@
 """`planc explain`, `planc manifest`, `planc resolve`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,12 @@ def test_explain_lists_all(planc: Planc) -> None:
 
 
 def test_every_code_is_documented() -> None:
-    assert [code.code for code in all_codes().values() if not code.documentation] == []
+    """The first line says in a sentence what the code is about: `explain --all` prints it alone."""
+    for code in all_codes().values():
+        first, _, rest = code.documentation.partition("\n\n")
+        assert re.fullmatch(r"[A-Z`].{15,110}\.", first), code.code
+        assert rest
+        assert "#" not in first + rest.split("Example")[0], code.code
 
 
 def test_explain_without_a_code(planc: Planc) -> None:
@@ -165,6 +171,30 @@ def test_init_writes_what_the_model_does_anyway(model: str, sizes: list[str], pl
 
 def as_fields(sizes: list[str]) -> list[str]:
     return [f"{o.removeprefix('--').replace('-', '_')}: {n}" for o, n in zip(sizes[::2], sizes[1::2], strict=True)]
+
+
+@pytest.mark.parametrize("words", [["resolve"], ["explain", "model.layers.*.mlp"], ["init"], ["check"]])
+def test_names_do_not_steer_the_terminal(words: list[str], planc: Planc, folder: Path) -> None:
+    content = json.loads(planc("manifest", MODEL).out)
+    content["name"] = content["class_name"] = "a\x1b[2Jb"
+    for module in content["modules"]:
+        module["class_name"] += "\x1b[1m"
+    Path("steers.json").write_text(json.dumps(content))
+    result = planc(*words, "steers.json", "--tp-size", "8")
+    assert result.out
+    assert "\x1b" not in result.out + result.err
+
+
+def test_init_of_rules_that_no_plan_can_hold(planc: Planc, folder: Path) -> None:
+    content = json.loads(planc("manifest", MODEL).out)
+    content["plans"]["tp"] = {"lm_head\x1b[1m": "colwise_gather_output"}
+    for module in content["modules"]:
+        module["name"] = module["name"].replace("lm_head", "lm_head\x1b[1m")
+    content["output_embeddings"] = "lm_head\x1b[1m"
+    Path("steers.json").write_text(json.dumps(content))
+    result = planc("init", "steers.json", "--tp-size", "2")
+    assert result.status == 2
+    assert "can't be written to a file" in result.err
 
 
 def test_init_does_not_overwrite(planc: Planc, folder: Path) -> None:

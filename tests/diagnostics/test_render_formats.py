@@ -77,6 +77,13 @@ def test_github_escapes() -> None:
     )
 
 
+def test_github_shows_no_control_characters() -> None:
+    found = Diagnostic("PL1", Severity.NOTE, "a\x1b[2Jb", Span("p\x1b[1m.yaml", 1, 2, 1, 3), notes=("c\x07\td",))
+    assert render("github", [Report((found,))]) == (
+        "::notice file=p\\x1b[1m.yaml,line=1,endLine=1,col=2,endColumn=3,title=PL1::a\\x1b[2Jb%0Ac\\x07 d\n"
+    )
+
+
 def test_fixes_of_virtual_sources_stay_out_of_sarif() -> None:
     place = Span("<command line>", 1, 1, 1, 2)
     found = Diagnostic("PL1", Severity.ERROR, "wrong", place, fix=Fix("mend", (Edit(place, "x"),)))

@@ -94,6 +94,7 @@ def test_chunks_are_torchs(size: int, count: int) -> None:
         (Shard(0), ((4, 8),)),
         (StridedShard(0, 2), ((2, 4), (6, 8))),
         (StridedShard(0, 1), ((4, 8),)),
+        (StridedShard(0, 10**12), ()),
         (Replicate(), ((0, 8),)),
     ],
 )

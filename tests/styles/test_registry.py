@@ -62,7 +62,12 @@ def test_old_names_say_the_new_one() -> None:
     ("style", "arguments", "objection"),
     [
         ("packed_colwise", {"split_factor": 3}, None),
-        ("packed_colwise", {"split_factor": 0}, "`split_factor` of `packed_colwise` is at least 1, got 0"),
+        ("packed_colwise", {"split_factor": 0}, "`split_factor` of `packed_colwise` is 1 to 256, got 0"),
+        (
+            "packed_rowwise",
+            {"split_factor": 10**11},
+            "`split_factor` of `packed_rowwise` is 1 to 256, got 100000000000",
+        ),
         ("packed_rowwise", {"split_factor": "two"}, "`split_factor` of `packed_rowwise` is of type int, got `two`"),
         ("packed_colwise", {"parts": 2}, "`packed_colwise` has no argument `parts` (it takes `split_factor`)"),
         ("colwise", {"parts": 2}, "`colwise` has no argument `parts` (it takes none)"),

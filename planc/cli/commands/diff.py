@@ -36,8 +36,8 @@ def command(given: Inputs, exit_code: bool) -> int:
     if isinstance(lines, int):
         return lines
     roles = {"-": "removed", "+": "added"}
-    paint = Screen.of(sys.stdout).paint
-    write("".join(f"{paint(line, roles.get(line[0], ''))}\n" for line in lines))
+    screen = Screen.of(sys.stdout)
+    write("".join(f"{screen.paint(screen.show(line), roles.get(line[0], ''))}\n" for line in lines))
     if not lines:
         click.echo("no difference", err=True)
     return FOUND if lines and exit_code else OK

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from planc.cli.inputs import Inputs, inputs
-from planc.cli.output import print_reports, write
+from planc.cli.output import print_reports, printable, write
 from planc.cli.rules import all_codes
 from planc.cli.status import OK, exit_status
 from planc.diagnostics.codes import Code
@@ -43,7 +43,7 @@ def _explain_key(key: str, given: Inputs) -> int:
     if analysis.context is None:
         print_reports([analysis.report], "text")
         return exit_status([analysis.report])
-    write(explain_key(key, analysis.context))
+    write(printable(explain_key(key, analysis.context)))
     return OK
 
 

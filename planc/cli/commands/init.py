@@ -12,6 +12,7 @@ from planc.cli.output import output_file, write
 from planc.cli.status import exit_status
 from planc.diagnostics.render import render
 from planc.diagnostics.render.screen import Screen
+from planc.syntax.wording import double_quoted
 
 if TYPE_CHECKING:
     from planc.check.rule import CheckContext
@@ -42,13 +43,16 @@ def command(given: Inputs, output: str | None, force: bool) -> int:
 
 
 def plan_text(model: str, context: "CheckContext") -> str:
-    """The plan file for what `context` resolved, in canonical form."""
+    """The plan file for what `context` resolved, in canonical form.
+
+    Raises click.ClickException for a model (a manifest by hand) whose rules aren't rules.
+    """
     from planc.syntax.formatting import format_text
 
     draft = "".join(f"{line}\n" for line in _lines(model, context))
     text, found = format_text(draft, "<init>")
     if text is None:
-        raise ValueError(f"the model's own plan is no plan: {found[0].message}")
+        raise click.ClickException(f"the model's own plan can't be written to a file: {found[0].message}")
     return text
 
 
@@ -67,4 +71,6 @@ def _lines(model: str, context: "CheckContext") -> Iterator[str]:
 
 def _quoted(text: str) -> str:
     """`text` as a YAML scalar; the formatter takes off quotes that aren't needed."""
-    return text if text.isdecimal() else "'" + text.replace("'", "''") + "'"
+    if text.isdecimal():
+        return text
+    return "'" + text.replace("'", "''") + "'" if text.isprintable() else double_quoted(text)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from planc.cli.inputs import Inputs, inputs
-from planc.cli.output import output_file, write
+from planc.cli.output import output_file, printable, write
 from planc.cli.status import exit_status
 from planc.diagnostics.diagnostic import Report
 from planc.diagnostics.render import render
@@ -33,7 +33,7 @@ def command(given: Inputs, output_format: str, output: str | None) -> int:
     if analysis.context is None or status:
         return status
     resolved = analysis.context.resolved
-    write(as_json(resolved) if output_format == "json" else as_text(resolved, analysis.report), output)
+    write(as_json(resolved) if output_format == "json" else printable(as_text(resolved, analysis.report)), output)
     return status
 
 

@@ -16,17 +16,18 @@ COMMANDS = {
 
 def render(reports: Sequence[Report], screen: Screen) -> str:
     """One `::error file=…,line=…,col=…,title=…::message` a finding."""
-    return "".join(f"{_command(d, report)}\n" for report in reports for d in report.diagnostics)
+    return "".join(f"{_command(d, report, screen)}\n" for report in reports for d in report.diagnostics)
 
 
-def _command(diagnostic: Diagnostic, report: Report) -> str:
+def _command(diagnostic: Diagnostic, report: Report, screen: Screen) -> str:
     code = CODES.get(diagnostic.code)
     title = f"{diagnostic.code} {code.name}" if code else diagnostic.code
     if diagnostic.severity is Severity.UNKNOWN:
         title += " (unknown)"
     properties = {**_place(diagnostic, report), "title": title}
-    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{COMMANDS[diagnostic.severity]} {listed}::{_data(_message(diagnostic))}"
+    listed = ",".join(f"{name}={_property(screen.show(value))}" for name, value in properties.items())
+    message = "\n".join(screen.show(line) for line in _message(diagnostic).split("\n"))
+    return f"::{COMMANDS[diagnostic.severity]} {listed}::{_data(message)}"
 
 
 def _place(diagnostic: Diagnostic, report: Report) -> dict[str, str]:

@@ -14,6 +14,9 @@ _NOT_CONVERTED = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore", "
 # OCP microscaling formats, 32; of NVFP4, 16).
 _FIXED = {"mxfp4": (4, 32), "nvfp4": (4, 16), "fp8": (8, None), "fbgemm_fp8": (8, None)}
 
+# No weight has more features; a config is as trusted as the place it comes from.
+_MOST = 2**31
+
 
 def quantization(config: object) -> Quantization | None:
     """The facts of `config.quantization_config`; None where the model isn't quantised."""
@@ -39,7 +42,7 @@ def _integer(fields: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     for section in _sections(fields):
         for name in names:
             value = section.get(name)
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST:
                 return value
     return None
 
@@ -57,4 +60,4 @@ def _block(fields: Mapping[str, Any]) -> int | None:
     """The side of the square blocks of block-wise fp8."""
     block: Any = fields.get("weight_block_size")
     square = isinstance(block, list | tuple) and len(block) == 2 and block[0] == block[1]
-    return block[0] if square and isinstance(block[0], int) else None
+    return block[0] if square and isinstance(block[0], int) and 0 < block[0] <= _MOST else None
