@@ -16,6 +16,7 @@ PLANS: dict[str, PlanKind] = {"tp_plan": "tp", "ep_plan": "ep", "fsdp_plan": "fs
 
 # What other tools call fields, or what isn't one, and where it is said.
 ELSEWHERE = {
+    "distributed_config": "its fields are those of the plan itself: write them without it",
     "world_size": "the launcher decides it; `--world-size` checks a plan against it",
     "efsdp_size": "it follows from the other sizes: `fsdp_size * tp_size / ep_size`",
     "dp_size": "`dp_replicate_size` and `fsdp_size` make it up",

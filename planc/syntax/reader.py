@@ -86,7 +86,7 @@ class PlanReader:
             self.diagnostics.append(_auto_outside_tp(kind, value))
             return base
         wanted = "rules (`key: style`) or `auto`" if kind == "tp" else "rules (`key: style`)"
-        self._wrong_type(f"{kind}_plan", value, wanted)
+        self._wrong_type(f"{kind}_plan", value, wanted, help_=_how_rules_are_written(value))
         return base
 
     def _rule(self, kind: PlanKind, key: Scalar, value: Node) -> PlanRule | None:
@@ -165,7 +165,7 @@ class PlanReader:
         return None
 
     def _wrong_type(
-        self, name: str, value: Node, wanted: str, *, is_rule: bool = False, fix: Fix | None = None
+        self, name: str, value: Node, wanted: str, *, is_rule: bool = False, fix: Fix | None = None, help_: str = ""
     ) -> None:
         what = f"the rule {shown(name)}" if is_rule else f"`{name}`"
         self.diagnostics.append(
@@ -174,7 +174,8 @@ class PlanReader:
                 span=value.span,
                 label=f"expected {wanted}",
                 key=name if is_rule else None,
-                fix=fix,
+                help=(help_,) if help_ else (),
+                fix=fix or _pythons_none(value),
             )
         )
 
@@ -222,11 +223,26 @@ def _auto_outside_tp(kind: PlanKind, value: Scalar) -> Diagnostic:
     )
 
 
+def _how_rules_are_written(value: Node) -> str:
+    """What to change in a list or a text that stands where rules should."""
+    if isinstance(value, Sequence):
+        return "write the rules without dashes, as `key: style` lines"
+    if isinstance(value, Scalar) and ":" in value.value:
+        return "a space must follow the `:` of `key: style`"
+    return ""
+
+
 def _unquoted_number(value: Node) -> Fix | None:
     """`8` for `"8"` and `8.0`."""
     if isinstance(value, Scalar) and (number := re.fullmatch(r"\s*([0-9]+)(\.0*)?\s*", value.value)):
         return replacement(number[1], value.span, safe=True)
     return None
+
+
+def _pythons_none(value: Node) -> Fix | None:
+    """`null` for the `None` of a printed dict."""
+    is_none = isinstance(value, Scalar) and value.value == "None"
+    return replacement("null", value.span, safe=True) if is_none else None
 
 
 def _written_out_flag(value: Node) -> Fix | None:

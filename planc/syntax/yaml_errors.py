@@ -8,6 +8,8 @@ from planc.diagnostics.span import Span
 from planc.syntax import codes
 from planc.syntax.source import SourceText
 
+_MISSING_COLON = "a `:` is missing after the key"
+_WRITE_COLON = "write `key: value`, with a space after the `:`"
 _NO_COLON = "could not find expected ':'"
 
 # Part of ruamel.yaml's message to ours, and what helps. The first that fits is taken.
@@ -39,7 +41,7 @@ _IN_WORDS = (
         "this line doesn't continue what stands above it",
         "indent it like its neighbours; put quotes around a key or value that starts with `[`, `{` or a quote",
     ),
-    (_NO_COLON, "a `:` is missing after the key", "write `key: value`, with a space after the `:`"),
+    (_NO_COLON, _MISSING_COLON, _WRITE_COLON),
     ("content, but found ','", "there is nothing in front of this `,`", "remove it"),
     ("expected the node content", "a value is missing here", "write it, or remove what asks for it"),
     (
@@ -59,6 +61,8 @@ def broken_yaml(error: MarkedYAMLError, source: SourceText) -> Diagnostic:
     if _NO_COLON in problem:
         return codes.NotYaml.code.found(message, span=_line_at(error.context_mark.index, source), help=helps)
     mark = error.problem_mark or error.context_mark
+    if "mapping values are not allowed" in problem and (above := _without_colon_above(mark.line, source)) is not None:
+        return codes.NotYaml.code.found(_MISSING_COLON, span=_line_at(above, source), help=(_WRITE_COLON,))
     start = min(mark.index, len(source.text)) if mark else 0
     labels: tuple[Label, ...] = ()
     if error.context_mark and error.context_mark.index < start:
@@ -66,6 +70,16 @@ def broken_yaml(error: MarkedYAMLError, source: SourceText) -> Diagnostic:
         labels = (Label(source.span(opened, opened + 1), "starts here"),)
     end = start if source.text[start : start + 1] in ("", "\n") else start + 1
     return codes.NotYaml.code.found(message, span=source.span(start, end), labels=labels, help=helps)
+
+
+def _without_colon_above(line: int, source: SourceText) -> int | None:
+    """The offset of the text on the line above `line`, if it is a key that lacks its `:`; YAML blames the next one."""
+    lines = source.text.split("\n")
+    text = lines[line - 1] if line else ""
+    indent, below = (len(t) - len(t.lstrip()) for t in (text, lines[line]))
+    if not text.strip() or ":" in text or "#" in text or text.lstrip().startswith("- ") or below != indent:
+        return None
+    return sum(len(t) + 1 for t in lines[: line - 1]) + indent
 
 
 def _line_at(start: int, source: SourceText) -> Span:
