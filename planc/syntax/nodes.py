@@ -44,6 +44,7 @@ _CORE_SCHEMA: tuple[tuple[ScalarKind, re.Pattern[str]], ...] = (
 _INNER_TAB = re.compile(r"(?<=[:?-])[\t ]+|[\t ]+(?=#)|^[\t ]+$", re.MULTILINE)
 _COLON = re.compile(r"\s*:")
 _ANCHOR = re.compile(r"&\S+\s*")
+_BEFORE_TAG = re.compile(r"\s*(?:&\S+\s+)?(?=!)")
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
@@ -192,7 +193,11 @@ class _Composer:
         return _StopError(codes.TooLarge.code.found(message, span=self._span(event), label="reading stopped here"))
 
     def _tagged(self, event: Any) -> _StopError:
-        start = self.source.text.index("!", event.start_mark.index)
+        # An anchor may stand before the tag; an empty value that has both begins behind them.
+        behind = _BEFORE_TAG.match(self.source.text, event.start_mark.index)
+        start = behind.end() if behind else self.source.text.rindex("!", 0, event.start_mark.index)
+        while not behind and start and self.source.text[start - 1] in "!<":
+            start -= 1
         tag = self.source.text[start:].split(maxsplit=1)[0]
         return _StopError(
             codes.UnsupportedYaml.code.found(
