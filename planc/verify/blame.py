@@ -26,12 +26,14 @@ _SWAPS = (
 class Blame:
     """The rule at fault, and what mends it: another style for its key, or (None) leaving it out.
 
-    Where no rule that exists is at fault but one is missing, `added` is that rule, and `rule` None.
+    Where no rule that exists is at fault but one is missing, `added` is that rule, and `rule` None. `alone` tells that
+    the rule is one of several at fault.
     """
 
     rule: PlanRule | None
     style: str | None = None
     added: PlanRule | None = None
+    alone: bool = False
 
 
 class Search:
@@ -55,15 +57,18 @@ class Search:
         return tuple(self._swapped(suspects))
 
     def _of_users(self, users: Sequence[PlanRule]) -> Iterator[Blame]:
-        """All of the user's rules out is right. The one without which it is right as well, or those wrong alone."""
+        """All of the user's rules out is right: the one without which it is right as well, or that another style mends.
+
+        Where several are at fault, those that are wrong without the others.
+        """
         guilty = [rule for rule in users if len(users) == 1 or self._agrees(_without(self._plan, [rule]))]
-        if not guilty:
-            others = [[other for other in users if other is not rule] for rule in users]
-            guilty = [
-                rule for rule, rest in zip(users, others, strict=True) if not self._agrees(_without(self._plan, rest))
-            ]
+        if not guilty and (swapped := list(self._swapped(users))):
+            yield from swapped
+            return
+        alone = not guilty
+        guilty = guilty or [r for r in users if not self._agrees(_without(self._plan, [o for o in users if o != r]))]
         for rule in guilty:
-            yield Blame(rule, self._models_style(rule))
+            yield Blame(rule, self._models_style(rule), alone=alone)
 
     def _models_style(self, rule: PlanRule) -> str | None:
         own = getattr(self._case.small.file.plans, rule.plan)

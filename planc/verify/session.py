@@ -118,7 +118,7 @@ def _verify(
             tried.append(experts or "as the model runs them")
             timer.lap("ranks")
             if not trial.agrees:
-                blames, first, running = _explain(case, laboratory, context, application, trial, experts)
+                blames, first, running = _explain(case, whole, context, application, trial, experts)
                 timer.lap("blame")
                 found = tuple(findings(trial, blames, first, running, experts))
                 return replace(_refuted(report, found, timer), experts=tuple(tried))
@@ -146,6 +146,22 @@ def _runs_whole(model: nn.Module, experts: str | None, whole: Reference) -> bool
 
 
 def _explain(
+    case: Case,
+    whole: Reference,
+    context: CheckContext,
+    application: ByProgram,
+    trial: Trial,
+    experts: str | None,
+) -> tuple[tuple[Blame, ...], FirstDeparture | None, str]:
+    """What is to blame; searched for on threads, wherever the plan failed: there modules can be watched."""
+    laboratory = Laboratory(case.copy.model, whole, case.layout)
+    try:
+        return _explained(case, laboratory, context, application, trial, experts)
+    finally:
+        laboratory.close()
+
+
+def _explained(
     case: Case,
     laboratory: Laboratory,
     context: CheckContext,

@@ -37,7 +37,7 @@ def findings(
             message,
             span=rule.span if rule is not None else None,
             key=rule.key.text if rule is not None else None,
-            label="swapping this rule mends the copy" if rule is not None else "",
+            label=_label(blame),
             targets=targets[:_NAMED],
             target_count=len(targets),
             notes=tuple(notes),
@@ -97,11 +97,17 @@ def _is_simple(factor: float) -> bool:
     return any(abs(factor * size - 1) < 1e-6 or abs(factor / size - 1) < 1e-6 for size in range(2, 17))
 
 
+def _label(blame: Blame) -> str:
+    if blame.rule is None:
+        return ""
+    return "wrong without the other rules, too" if blame.alone else "swapping this rule mends the copy"
+
+
 def _help(blame: Blame) -> Iterator[str]:
     if blame.added is not None:
         yield f"add to tp_plan `{blame.added.key.text}: {blame.added.style.text}`: with it the copy agrees"
     elif blame.rule is not None and blame.style is not None:
-        yield f"`{blame.rule.key.text}: {blame.style}` mends the copy"
+        yield f"`{blame.rule.key.text}: {blame.style}`" + (" is the model's own" if blame.alone else " mends the copy")
     elif blame.rule is not None:
         yield "without this rule the copy agrees"
 

@@ -34,7 +34,7 @@ def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
     """Strings and booleans of a module (`attention_type`, `is_sliding`), and whether a number is there at all."""
     settings = []
     for key, value in vars(module).items():
-        if key.startswith("_") or "idx" in key or "layer_number" in key:
+        if key.startswith("_") or key == "training" or "idx" in key or "layer_number" in key:
             continue
         if isinstance(value, str | bool):
             settings.append((key, value))
