@@ -77,10 +77,16 @@ def find_source(model: str, overrides: Mapping[str, Any] | None = None) -> Sourc
         module, _, attribute = model.partition(":")
         return FactorySource(model, module, attribute)
     if not _HUB_ID.fullmatch(model) or ".." in model:
-        raise ModelError(f"`{model}` is no file, model name, hub id or `package.module:factory`")
+        raise ModelError(f"`{model}` is no file, model name, hub id or `package.module:factory`", _id_in_url(model))
     if (config := cached_config(model)) is not None and "/" in model:
         return ConfigSource(model, read_json(config), overrides, folder=str(config.parent))
     return NamedSource(model, overrides)
+
+
+def _id_in_url(model: str) -> tuple[str, ...]:
+    """What to write for the address of a model's page."""
+    address = re.fullmatch(r"https?://(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", model)
+    return (f"write `{address[1]}`",) if address else ()
 
 
 def cached_config(hub_id: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 import re
 from itertools import product
+from math import prod
 
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.syntax import codes
@@ -93,6 +94,8 @@ def parse_key_by_grammar(scalar: Scalar) -> Key | Diagnostic:
         tree = parse("key", scalar.value, _WORDS)
         assert isinstance(tree, Branch)
         segments = tuple(_segment(segment.branches[0], scalar) for segment in tree.branches)
+        if prod(len(s.alternatives) for s in segments if isinstance(s, Names)) > MAX_ALTERNATIVES:
+            raise _alternation_error(f"more than {MAX_ALTERNATIVES} alternatives", scalar, 0, len(scalar.value))
     except SyntaxFaultError as fault:
         return _explain(fault, scalar)
     except _FaultyKeyError as error:

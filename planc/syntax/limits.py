@@ -15,7 +15,7 @@ MAX_DIGITS = 18
 MAX_KEY = 500
 # Of a layer number in a key.
 MAX_INDEX_DIGITS = 6
-# Names that one segment of a key expands to.
+# Names that a key expands to.
 MAX_ALTERNATIVES = 256
 # Characters of a requirement: bounds the depth of its tree, and so every recursion over it.
 MAX_REQUIREMENT = 500

@@ -168,6 +168,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "qwen33_moe": ("no model `qwen33_moe`", "`qwen3_moe`"),
     "qwen3-31b-a3b": ("no model", "`qwen3-30b-a3b`"),
     "Qwen/Qwen3-30B-A3C": ("the hub can't be reached", "`Qwen/Qwen3-30B-A3B`"),
+    "https://huggingface.co/Qwen/Qwen3-8B/tree/main": ("is no file", "write `Qwen/Qwen3-8B`"),
     "./nowhere": ("there is no file or folder `./nowhere`", ""),
     "nowhere.json": ("there is no file or folder", ""),
     "a b": ("`a b` is no file, model name", ""),
