@@ -184,6 +184,9 @@ class _Pass:
                 self.result.recovered.add(op.outputs[0])
         except CantFollowError as error:
             self._set(op, self._lost(op, str(error)))
+        except (TypeError, ValueError, LookupError, ArithmeticError):
+            # Arguments may be anything that a model, or whoever wrote the manifest, thought of.
+            self._set(op, self._lost(op, "its arguments are not understood"))
         else:
             kinds = list(result) if isinstance(result, Sequence) else [result] * len(op.outputs)
             for value, kind in zip(op.outputs, kinds, strict=True):

@@ -166,11 +166,14 @@ class Flow:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Flow":
-        """The inverse of `to_json`; raises KeyError, IndexError, TypeError or ValueError on what isn't one."""
+        """The inverse of `to_json`; raises KeyError, IndexError, TypeError or ValueError on what isn't one.
+
+        Ids and shapes are verified; what stands in arguments is up to those who read them.
+        """
         shapes = [tuple(shape) for shape in data["shapes"]]
         values = tuple(shapes[number] for number in data["values"])
         constants = set(data["constants"])
-        return Flow(
+        flow = Flow(
             modules=tuple(data["modules"]),
             shapes=values,
             differentiable=tuple(number not in constants for number in range(len(values))),
@@ -181,3 +184,25 @@ class Flow:
             outputs=tuple(data["outputs"]),
             kinds=tuple(LayerKind(module, tuple(alike)) for module, alike in data["kinds"]),
         )
+        _verify(flow)
+        return flow
+
+
+def _verify(flow: Flow) -> None:
+    """Raises ValueError where ids name no value or module, a value is made twice, or names and sizes are none."""
+    names = (*flow.modules, *(name for kind in flow.kinds for name in (kind.module, *kind.alike)))
+    if not all(isinstance(name, str) for name in (*names, *flow.sources.values(), *(o.name for o in flow.operations))):
+        raise ValueError("a name that is no text")
+    if not all(isinstance(size, int) and size >= 0 for shape in flow.shapes for size in shape):
+        raise ValueError("a shape that is none")
+    made = [value for op in flow.operations for value in op.outputs]
+    read = [value for op in flow.operations for value in (*op.inputs, *op.sizes)]
+    for value in (*made, *read, *flow.outputs, *flow.sources):
+        if not isinstance(value, int) or not 0 <= value < len(flow.shapes):
+            raise ValueError(f"`{value}` is no value")
+    if len(set(made)) < len(made):
+        raise ValueError("a value that two operations make")
+    if not all(isinstance(op.module, int) and 0 <= op.module < len(flow.modules) for op in flow.operations):
+        raise ValueError("an operation in no module")
+    if not all(len(op.inputs) == len(op.outputs) for op in flow.operations if op.name in ("enter", "leave")):
+        raise ValueError("a module's edge that loses values")

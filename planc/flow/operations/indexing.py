@@ -8,6 +8,9 @@ from planc.flow.step import Shape, Step, is_ellipsis, is_slice, is_value, operat
 from planc.flow.types import WHOLE, Fill, PartialSum, Sharded, Type
 from planc.model.dataflow import Argument
 
+# Splits into more parts than this are not followed.
+_MOST_PARTS = 4096
+
 
 @operation("getitem")
 def getitem(step: Step) -> Type:
@@ -217,8 +220,8 @@ def _widths(step: Step, size: int, rank: int) -> list[int]:
     if step.op.name == "tensor_split":
         raise CantFollowError("`tensor_split`")
     width = -(-size // number) if step.op.name == "chunk" else number
-    if not width:
-        return [0] * number
+    if not width or size > width * _MOST_PARTS:
+        raise CantFollowError("its parts")
     return [min(width, size - start) for start in range(0, size, width)]
 
 
