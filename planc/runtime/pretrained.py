@@ -1,5 +1,7 @@
 """From a model's name and a checkpoint folder to a sharded model with its weights."""
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +14,7 @@ from planc.model.building.precision import kept_in_float32
 from planc.model.sources import load_manifest
 from planc.program.program import Program
 from planc.runtime.apply import find_program, session, shard
-from planc.runtime.checkpoint.converted import converted, ties_of
+from planc.runtime.checkpoint.converted import ConvertedSource, converted, ties_of
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
@@ -64,6 +66,8 @@ def prepare(
     refuse_too_large(bytes_held(built), device, sharing(device))
     applied = perf_counter()
     loaded = load_weights(built, source, device, progress=progress)
+    if joined is None or joined.place.rank == 0:
+        tell_surplus(source, loaded.unexpected)
     materialise_rest(built, device)
     built.eval()
     return Prepared(built, joined, loaded, bytes_held(built), applied - started, perf_counter() - applied)
@@ -77,6 +81,14 @@ def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSourc
     if not checkpoint.is_dir():
         raise CheckpointError(f"`{checkpoint}` is no folder with a checkpoint")
     return converted(model, SafetensorsFolder(checkpoint))
+
+
+def tell_surplus(source: TensorSource, names: Sequence[str]) -> None:
+    """Say which tensors of the checkpoint are left out, as transformers does; `planc checkpoint check` refuses them."""
+    if names:
+        where = source.where_stored(names[0]) if isinstance(source, ConvertedSource) else source.where(names[0])
+        count = f"{len(names)} tensors" if len(names) > 1 else "a tensor"
+        sys.stderr.write(f"planc: the checkpoint holds {count} that the model has no place for: {where}\n")
 
 
 def in_loading_dtypes(model: nn.Module) -> nn.Module:

@@ -17,8 +17,8 @@ from planc.runtime.checkpoint.headers import Header, read_header
 from planc.runtime.checkpoint.index import SINGLE_NAME, read_index
 from planc.runtime.errors import CheckpointError
 
-# Pages of a mapped file count as memory of the process: a file is let go once this much of it was read.
-MAPPED_BYTES = 256 * 1024 * 1024
+# Pages of a mapped file count as memory of the process: a file is let go once so much of it may have been touched.
+MAPPED_BYTES = 32 * 1024 * 1024
 
 
 class TensorSource(Protocol):
@@ -80,9 +80,9 @@ class SafetensorsFolder:
             block = read_region(self._file(self._file_of[name].path).get_slice(name), region.dims)
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{self.where(name)}: {error}") from None
-        size = block.numel() * block.element_size()
-        self.bytes_read += size
-        self._mapped += size
+        self.bytes_read += block.numel() * block.element_size()
+        # A block of columns touches every page of its tensor.
+        self._mapped += self._file_of[name].tensors[name].size
         return block
 
     def where(self, name: str) -> str:

@@ -10,5 +10,6 @@ if TYPE_CHECKING:
 def save_pretrained(model: "nn.Module", folder: str | Path, **options: Any) -> None:
     """Save a sharded model as an ordinary checkpoint; see `planc.runtime.checkpoint.saving`."""
     from planc.runtime.checkpoint.saving import save_pretrained as save
+    from planc.runtime.checkpoint.saving import stderr_progress
 
-    save(model, Path(folder), **options)
+    save(model, Path(folder), **{"progress": stderr_progress, **options})

@@ -65,7 +65,7 @@ def read_header(path: Path) -> Header:
         stored = _HEADER.validate_python(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place, _, rest = (*map(str, first["loc"]), "", "", "")[:3]
+        place, rest = (*map(str, first["loc"]), "", "")[:2]
         what = f"`{place}`" + (f", {rest}" if rest else "")
         raise CheckpointError(f"{path} is damaged: {what}: {first['msg']}") from None
     for fault in _faults(stored, data_bytes):

@@ -69,9 +69,7 @@ def read_metadata(folder: Path) -> Metadata:
         raise CheckpointError(f"{path} is no metadata of a distributed checkpoint")
     for index, place in metadata.storage_data.items():
         if PurePath(place.relative_path).name != place.relative_path:
-            raise CheckpointError(
-                f"{path} has `{index.fqn}` in `{place.relative_path}`, which is no file of the folder"
-            )
+            raise CheckpointError(f"{path} has `{index.fqn}` in `{place.relative_path}`, outside of the folder")
         file_path = folder / place.relative_path
         if not file_path.is_file():
             raise CheckpointError(f"{file_path} is missing, with `{index.fqn}` in it")

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from planc.runtime.checkpoint.expressions import Concatenation, Expression, Leaf, Narrowing, Permutation, reshaped
 
@@ -47,7 +47,8 @@ class Recorded(Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         follow = FOLLOWED.get(func.overloadpacket)
-        if follow is None:
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if follow is None or not all(isinstance(leaf, Recorded) for leaf in inputs):
             raise NotFollowedError(str(func))
         plain = tree_map_only(Recorded, lambda recorded: recorded.meta, (args, kwargs or {}))
         metas = func(*plain[0], **plain[1])
@@ -134,9 +135,7 @@ def _permute(args: tuple[Any, ...], meta: Tensor) -> Expression:
     return Permutation(_of(args[0]), tuple(dim % meta.ndim for dim in args[1]))
 
 
-def _of(part: Any) -> Expression:
-    if not isinstance(part, Recorded):
-        raise NotFollowedError("a tensor that the checkpoint doesn't hold")
+def _of(part: Recorded) -> Expression:
     return part.expression
 
 

@@ -6,8 +6,9 @@ the grouping of parameters matters.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Set
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +104,22 @@ def _state(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> tuple[d
 
 def _write(tensors: Mapping[str, Tensor], folder: Path) -> None:
     writer = FileSystemWriter(folder)
-    save({n: Pieces(t) for n, t in tensors.items()}, storage_writer=writer, no_dist=not dist.is_initialized())
+    with _quiet():
+        save({n: Pieces(t) for n, t in tensors.items()}, storage_writer=writer, no_dist=not dist.is_initialized())
 
 
 def _read(tensors: Mapping[str, Tensor], folder: Path) -> None:
     state: dict[str, Any] = {name: Pieces(tensor) for name, tensor in tensors.items()}
-    load(state, storage_reader=Reader(folder), no_dist=not dist.is_initialized())
+    with _quiet():
+        load(state, storage_reader=Reader(folder), no_dist=not dist.is_initialized())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """DCP warns of a single process even where it was told."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        yield
 
 
 def _finish(scalars: _Scalars, beside: Path, folder: Path) -> None:
