@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from planc.layouts.layout import Layout
 from planc.program.program import Program
 from tests.checkpoint.support import picked
 
@@ -82,10 +81,6 @@ def load_and_save(cases: list[tuple[str, Path, Program]], out: Path) -> dict[str
     return found
 
 
-def layout_of(**sizes: int) -> Layout:
-    return Layout(**sizes)
-
-
 def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Parameters and optimizer states gathered from the ranks, on rank 0; elsewhere without values."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
@@ -145,3 +140,36 @@ def resume_elsewhere(cases: list[tuple[str, Path, Program, Program]], out: Path)
                 "options": [{k: v for k, v in g.items() if k != "params"} for g in resumed.param_groups],
             }
     return found
+
+
+def fail_and_go_on(folder: Path, program: Program, out: Path) -> dict[str, Any]:
+    """A disk that is full for rank 0 only, first for weights and then for training state; then a save that works."""
+    from planc.runtime.checkpoint import save_pretrained
+    from planc.runtime.checkpoint.training import load_training, save_training
+    from planc.runtime.errors import CheckpointError
+    from tests.checkpoint.test_saving import file_limit
+
+    model, _ = sharded(folder, program)
+    optimizer = adamw(model)
+    train(model, optimizer, range(1))
+    is_writer = torch.distributed.get_rank() == 0
+    said: dict[str, Any] = {}
+    for name, save in (
+        ("weights", lambda: save_pretrained(model, out / "weights", max_shard_size=20_000)),
+        ("state", lambda: save_training(model, optimizer, out / "state", step=1)),
+    ):
+        try:
+            with file_limit(8_000 if is_writer else 10**9):
+                save()
+        except CheckpointError as error:
+            said[name] = str(error)
+        save()
+    torch.distributed.barrier()
+    if is_writer:
+        (out / "state" / "training.json").write_text("{}")
+    torch.distributed.barrier()
+    try:
+        load_training(model, optimizer, out / "state")
+    except CheckpointError as error:
+        said["damaged"] = str(error)
+    return said

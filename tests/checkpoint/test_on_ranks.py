@@ -1,13 +1,18 @@
 """Checkpoints on gloo ranks: each reads its own bytes only, and what is saved is what one process would have saved."""
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
+from safetensors.torch import load_file
 
-from tests.checkpoint.on_ranks import compiled, load_and_save, resume_elsewhere
+from tests.checkpoint.on_ranks import compiled, fail_and_go_on, load_and_save, resume_elsewhere
 from tests.runtime.models import build
 from tests.runtime.ranks import run_ranks
 
@@ -97,3 +102,49 @@ def test_training_goes_on_at_another_layout(folder: Path, tmp_path: Path) -> Non
         wrong = {name: error for name, error in result["errors"].items() if not error < 2e-5}
         assert not wrong, case
         assert all(options["lr"] == 3e-3 and options["betas"] == (0.8, 0.9) for options in result["options"])
+
+
+def test_a_full_disk_ends_no_rank_and_says_the_same_on_all(folder: Path, tmp_path: Path) -> None:
+    name = "llama"
+    program = compiled(folder / name, None, tp_size=2)
+    ranks = run_ranks(2, fail_and_go_on, folder / name, program, tmp_path, timeout=200)
+    assert ranks[0] == ranks[1]
+    assert "File too large" in ranks[0]["weights"]
+    assert f"can't save {tmp_path}/weights/model-0000" in ranks[0]["weights"]
+    assert "rank 0" in ranks[0]["state"]
+    assert "training.json is damaged" in ranks[0]["damaged"]
+    assert sorted(os.listdir(tmp_path)) == ["state", "weights"]
+    assert len(files(tmp_path / "weights")) > 3
+
+
+PLANC = [sys.executable, "-m", "planc"]
+
+
+def planc(*words: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    return subprocess.run([*PLANC, *map(str, words)], capture_output=True, text=True, timeout=300, env=environment)
+
+
+def test_planc_apply_loads_and_saves(folder: Path, tmp_path: Path) -> None:
+    source = folder / "qwen3_moe"
+    run = planc("apply", source, "--tp-size", 2, "--checkpoint", source, "--save", tmp_path / "saved", "--json")
+    assert run.returncode == 0, run.stderr
+    ranks = json.loads(run.stdout)["ranks"]
+    transformers.Qwen3MoeForCausalLM.from_pretrained(source, dtype="auto").save_pretrained(tmp_path / "theirs")
+    assert files(tmp_path / "saved") == files(tmp_path / "theirs")
+    # Both ranks together read what the model holds, and once more what they both hold.
+    whole = sum(tensor.nbytes for tensor in load_file(source / "model.safetensors").values())
+    assert whole / 2 < ranks[0]["bytes_read"] < whole * 0.6
+
+
+def test_planc_apply_refuses_a_damaged_checkpoint_once_for_all_ranks(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder / "llama", broken)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    run = planc("apply", broken, "--tp-size", 2, "--save", tmp_path / "saved")
+    assert run.returncode == 2
+    lines = [line for line in run.stderr.splitlines() if line.startswith("planc: ")]
+    assert len(lines) == 1, run.stderr
+    assert f"{weights} is damaged or truncated: `" in lines[0]
+    assert not (tmp_path / "saved").exists()
