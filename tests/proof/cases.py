@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from planc.layouts.layout import Layout
+from planc.layouts.layout import Axis, Layout
 from planc.model.building.builder import build_manifest
 from planc.model.manifest import Manifest
 from planc.program.lower import lower
@@ -22,6 +22,7 @@ MISSING_RULES: dict[str, dict[str, str]] = {
         "model.layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
     }
 }
+AXES: tuple[Axis, ...] = ("pp", "dp_replicate", "fsdp", "tp", "ep")
 EXPERTS_IMPLEMENTATIONS = ("eager", "batched_mm", "grouped_mm")
 
 
@@ -48,8 +49,7 @@ class Case:
         return None if self.released or self.layout.tp_size == 1 else MISSING_RULES.get(self.model)
 
     def __str__(self) -> str:
-        axes = ("pp", "dp_replicate", "fsdp", "tp", "ep")
-        sizes = "·".join(f"{axis}{self.layout.size(axis)}" for axis in axes if self.layout.size(axis) > 1)  # type: ignore[arg-type]
+        sizes = "·".join(f"{axis}{self.layout.size(axis)}" for axis in AXES if self.layout.size(axis) > 1)
         extra = [f"{name}={value}" for name, value in (*self.config, *self.options)]
         dispatch = [self.layout.ep_implementation] if self.layout.ep_size > 1 else []
         others = [f"length={self.length}"] * (self.length != 7) + ["as released"] * self.released
@@ -87,7 +87,7 @@ class Programs:
 
 def compiled(manifest: Manifest, case: Case) -> Program:
     """The program of the model's own plan at the layout of `case`."""
-    sizes = {f"{axis}_size": case.layout.size(axis) for axis in ("pp", "dp_replicate", "fsdp", "tp", "ep")}  # type: ignore[arg-type]
+    sizes = {f"{axis}_size": case.layout.size(axis) for axis in AXES}
     mapping = {**sizes, "ep_implementation": case.layout.ep_implementation, **dict(case.options)}
     mapping |= {"tp_plan": case.tp_plan} if case.tp_plan else {}
     plan, found = plan_from_mapping(mapping)

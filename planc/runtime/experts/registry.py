@@ -1,7 +1,7 @@
 """The implementations by name: planc's own, those of installed packages, and those that transformers knows."""
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from typing import Any
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -11,9 +11,9 @@ from planc.runtime.experts.all_reduce import AllReduce
 from planc.runtime.experts.all_to_all import AllToAll
 from planc.runtime.experts.auto import Auto
 from planc.runtime.experts.megamoe import NAME, megamoe
+from planc.styles import registry
 
 Implementation = Callable[[nn.Module, DeviceMesh, DeviceMesh], Callable[[Tensor, Tensor, Tensor], Tensor]]
-GROUP = "planc.ep_implementations"
 IMPLEMENTATIONS: dict[str, Implementation] = {
     "auto": Auto,
     "all_to_all": AllToAll,
@@ -22,24 +22,28 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 }
 
 
-def register(name: str, implementation: Implementation) -> None:
-    """Make `implementation` available as `ep_implementation: name`. Raises `ValueError` when the name is taken."""
-    if IMPLEMENTATIONS.get(name, implementation) is not implementation:
-        raise ValueError(f"an expert implementation called {name!r} is registered already")
-    IMPLEMENTATIONS[name] = implementation
+def register(name: str, implementation: type[Any]) -> None:
+    """Make `implementation` available as `ep_implementation: name`, to checks as well.
+
+    Raises `ValueError` when the name is one of planc's own.
+    """
+    registry.register_ep_implementation(name, implementation)
 
 
 def implementation(name: str) -> Implementation:
     """The implementation called `name`.
 
-    Looks into planc's registry, the entry points of the group `planc.ep_implementations`, and the classes registered
-    with transformers' `EPImplementationInterface`. Raises `ProgramError` naming those that exist.
+    Looks into planc's own, registered ones and those of installed packages (`planc.styles.registry`), and the classes
+    registered with transformers' `EPImplementationInterface`. Raises `ProgramError` naming those that exist, or saying
+    why one can't be loaded.
     """
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
-    installed = entry_points(group=GROUP)
-    if name in installed.names:
-        found: Implementation = installed[name].load()
+    if name in registry.ep_implementation_names():
+        try:
+            found: Implementation = registry.ep_implementation_class(name)
+        except Exception as error:  # a package's own code
+            raise ProgramError(f"the expert implementation `{name}` can't be loaded: {error}") from error
         return found
     from transformers.distributed.expert_parallel import EPImplementationInterface
 
@@ -47,5 +51,5 @@ def implementation(name: str) -> Implementation:
     if name in theirs:
         known: Implementation = theirs[name]
         return known
-    names = sorted({*IMPLEMENTATIONS, *installed.names, *theirs})
+    names = sorted({*registry.ep_implementation_names(), *theirs})
     raise ProgramError(f"there is no expert implementation `{name}`; registered ones are {', '.join(names)}")
