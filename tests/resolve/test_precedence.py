@@ -112,6 +112,7 @@ def test_which_defaults_apply(manifest: Manifest, text: str, names: list[str]) -
     [
         ("tp_plan: auto\nfsdp_size: 2", 8, (4, 1)),
         ("tp_plan: auto", None, (1, 1)),
+        ("tp_plan: auto\nfsdp_size: 3", 16, (1, 1)),
         ("fsdp_size: 2", 8, (1, 1)),
         ("tp_size: 4\nenable_expert_parallel: true", None, (4, 4)),
         ("tp_size: 4\nep_size: 8\nenable_expert_parallel: true\nfsdp_size: 2", None, (4, 8)),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from planc.check.places import size_labels
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
-from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.diagnostics.diagnostic import Diagnostic, Label, Severity
 from planc.syntax.plan import SIZE_NAMES
 
 PROCESS_SIZES = tuple(name for name in SIZE_NAMES if name != "ep_size")
@@ -36,6 +36,9 @@ class WorldSize(Rule):
             return
         labels = size_labels(context, *PROCESS_SIZES)
         needed = layout.world_size
+        if "tp_size" not in context.plan.sizes and context.plan.tp_plan.state != "absent" and needed > 1:
+            yield self._not_derived(world, needed, labels)
+            return
         yield self.code.found(
             f"the layout needs {needed} process{'es' if needed > 1 else ''}, and the launcher starts {world}",
             # Without any mesh transformers builds none, and every process runs the whole model by itself.
@@ -44,6 +47,16 @@ class WorldSize(Rule):
             label=f"{' * '.join(PROCESS_SIZES)} = {needed}",
             labels=labels[1:],
             help=(self._completions(context, world),),
+        )
+
+    def _not_derived(self, world: int, others: int, labels: tuple[Label, ...]) -> Diagnostic:
+        """A `tp_plan` without `tp_size` takes the processes that the other sizes leave over."""
+        return self.code.found(
+            f"`tp_size` isn't given, and {world} processes can't be shared out over the other sizes",
+            span=labels[0].span,
+            label=f"{world} / ({' * '.join(name for name in PROCESS_SIZES if name != 'tp_size')} = {others}) is not whole",
+            labels=labels[1:],
+            help=(f"start a multiple of {others}, or change the sizes so that they divide {world}",),
         )
 
     def _completions(self, context: CheckContext, world: int) -> str:

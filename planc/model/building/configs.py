@@ -61,8 +61,9 @@ def _refuse_giants(fields: Mapping[str, Any]) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an exception's text, cut to a readable length."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    """The first line of an exception's text, and the next where it only announces that; cut to a readable length."""
+    first, *others = str(error).strip().splitlines() or [type(error).__name__]
+    return (f"{first} {others[0].strip()}" if first.endswith(":") and others else first)[:300]
 
 
 def model_dtype(config: PreTrainedConfig) -> Any:
