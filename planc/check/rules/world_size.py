@@ -51,10 +51,11 @@ class WorldSize(Rule):
 
     def _not_derived(self, world: int, others: int, labels: tuple[Label, ...]) -> Diagnostic:
         """A `tp_plan` without `tp_size` takes the processes that the other sizes leave over."""
+        names = " * ".join(name for name in PROCESS_SIZES if name != "tp_size")
         return self.code.found(
             f"`tp_size` isn't given, and {world} processes can't be shared out over the other sizes",
             span=labels[0].span,
-            label=f"{world} / ({' * '.join(name for name in PROCESS_SIZES if name != 'tp_size')} = {others}) is not whole",
+            label=f"{world} / ({names} = {others}) is not whole",
             labels=labels[1:],
             help=(f"start a multiple of {others}, or change the sizes so that they divide {world}",),
         )
