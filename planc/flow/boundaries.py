@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planc.flow.plan import Ranks
 from planc.flow.problems import CantFollowError, Kind, MismatchError
-from planc.flow.types import WHOLE, Fill, Gradient, Origin, PartialSum, Sharded, Type
+from planc.flow.types import WHOLE, Fill, Gradient, Origin, PartialSum, Sharded, Type, Unknown, Wrong
 from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
 from planc.styles.types import StyleType
 
@@ -44,6 +44,9 @@ class Boundary:
             return self._divided(kind, value)
         if not self.checks_input:
             return kind
+        if isinstance(kind, Wrong | Unknown):
+            # It was told; what the style takes for granted is where to go on from.
+            return self._place(self.type.computes or Replicate(), shape)
         if isinstance(kind, PartialSum):
             raise MismatchError(Kind.UNREDUCED, f"`{self.style}` takes a complete input, and gets a partial sum", value)
         assert self.type.input is not None
@@ -54,7 +57,7 @@ class Boundary:
 
     def _divided(self, kind: Type, value: int) -> Type:
         """A whole value divided by the number of ranks is a summand of itself; another one is just smaller."""
-        if kind == WHOLE:
+        if kind == WHOLE or isinstance(kind, Wrong | Unknown):
             return PartialSum(self.origin)
         if isinstance(kind, Sharded | PartialSum):
             detail = f"`{self.style}` divides a whole input by {self.ranks.size}, to be summed again, and gets {kind}"
@@ -88,6 +91,8 @@ class Boundary:
         yields, output = self.type.yields, self.type.output
         if output is None or yields is None or yields == output:
             return kind
+        if isinstance(kind, Wrong | Unknown):
+            return self._place(output, shape)
         if isinstance(yields, Partial):
             return self._summed(kind, value)
         if isinstance(yields, Shard | StridedShard) and isinstance(output, Replicate):

@@ -12,6 +12,8 @@ from planc.model.dataflow import NUMBER, OTHER, SLICE, VALUE, Argument, Flow, Op
 Shape = tuple[int, ...]
 Rule = Callable[["Step"], Type | Sequence[Type]]
 RULES: dict[str, Rule] = {}
+_ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
+_PICKS = frozenset({"getitem", "view", "reshape", "expand", "to", "squeeze", "unsqueeze", "transpose", "index_select"})
 
 
 def operation(*names: str) -> Callable[[Rule], Rule]:
@@ -85,6 +87,13 @@ class Step:
         argument = self.argument(position, keyword)
         is_value = isinstance(argument, list | tuple) and len(argument) == 2 and argument[0] == VALUE
         return argument[1] if is_value else None
+
+    def is_zero(self, value: int) -> bool:
+        """Whether a value is made of zeros, or picked or viewed of some."""
+        op = self.flow.producers.get(value)
+        while op is not None and op.name in _PICKS and op.inputs:
+            op = self.flow.producers.get(op.inputs[0])
+        return op is not None and op.name in _ZEROS
 
     def dim(self, argument: Argument, rank_of: int) -> int:
         """A dim argument, counted from the front of `rank_of` dims."""

@@ -41,11 +41,17 @@ def nonlinear(step: Step) -> Type:
 @operation("add", "sub", "rsub", "radd", "iadd", "subtract")
 def add(step: Step) -> Type:
     """Summands may be added to summands; a complete value added to one counts once for every rank."""
-    kinds = [step.type(value) for value in step.inputs]
+    return add_together(step, *step.inputs)
+
+
+def add_together(step: Step, *values: int) -> Type:
+    """The type of a sum of values; zeros are summands of zero."""
+    kinds = [step.type(value) for value in values]
     partial = [kind for kind in kinds if isinstance(kind, PartialSum)]
     if not partial:
-        return broadcast(step, step.inputs)
-    if len(partial) == len(kinds) and len(kinds) == 2:
+        return broadcast(step, values)
+    rest = [value for value, kind in zip(values, kinds, strict=True) if not isinstance(kind, PartialSum)]
+    if len(values) > 1 and all(step.is_zero(value) for value in rest):
         return partial[0]
     raise step.mismatch(Kind.UNREDUCED, "a partial sum is added to a complete value")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planc.flow.operations.elementwise import add_together
 from planc.flow.pieces import Pieces, length, local_slice, scaled, shifted, within
 from planc.flow.problems import CantFollowError, Kind
 from planc.flow.step import Shape, Step, is_ellipsis, is_slice, is_value, operation
@@ -326,7 +327,7 @@ def embedding(step: Step) -> Type:
     return Sharded(len(step.output_shape) - 1, weight.pieces, weight.origin)
 
 
-@operation("gather", "index_select", "take_along_dim", "scatter", "index_add", "scatter_add")
+@operation("gather", "index_select", "take_along_dim", "scatter")
 def gather(step: Step) -> Type:
     """Places of a dim picked by whole indices, where the dim is whole."""
     kind = step.type(step.inputs[0])
@@ -339,3 +340,16 @@ def gather(step: Step) -> Type:
     if isinstance(kind, Sharded | Fill) or any(not isinstance(other, type(WHOLE)) for other in others):
         raise CantFollowError("places picked of a part")
     return kind
+
+
+@operation("index_add", "scatter_add")
+def index_add(step: Step) -> Type:
+    """Places of a whole dim added to: summands to summands, or to zeros."""
+    target, value = step.inputs[0], step.inputs[-1]
+    kinds = step.type(target), step.type(value)
+    dim = step.dim(step.argument(1, "dim"), len(step.shape(target)))
+    if any(isinstance(kind, Sharded) and kind.dim == dim for kind in kinds):
+        raise step.mismatch(Kind.NEEDS_WHOLE, f"it picks places of {step.shape(target)[dim]}, a rank has a part")
+    if any(not isinstance(step.type(index), type(WHOLE)) for index in step.inputs[1:-1]):
+        raise CantFollowError("places that aren't whole")
+    return add_together(step, target, value)
