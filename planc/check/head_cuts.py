@@ -89,9 +89,22 @@ def describe(cut: HeadCut, code: Code, context: CheckContext) -> Diagnostic:
         help=(
             f"tp_size legal: {listed(divisors(cut.divisor))}",
             "or gather all of the attention's projections (`colwise_gather_output`) and split the input of the one "
-            "behind them (`rowwise_split_input`)",
+            "behind them (`rowwise_split_input`)" + _norms_too(cut, context),
         ),
     )
+
+
+def _norms_too(cut: HeadCut, context: CheckContext) -> str:
+    """Norms beside the projection whose gradient is summed because they see this rank's heads: no longer so."""
+    owner = cut.targets[0].rpartition(".")[0]
+    norms = [
+        f"`{name.rpartition('.')[2]}`"
+        for name, given in context.resolved.tp.items()
+        if name.rpartition(".")[0] == owner and given.style.name == "replicated_with_grad_allreduce"
+    ]
+    if not norms:
+        return ""
+    return f"; {' and '.join(norms)} then {'see' if norms[1:] else 'sees'} all heads: `replicate`"
 
 
 def attention_above(module: Module, context: CheckContext) -> tuple[str, Attention | None]:
