@@ -1,6 +1,6 @@
 """Try the plan that every model type of transformers brings along, and write `docs/census.md`.
 
-    python benchmarks/census.py [--types llama,qwen3_moe] [--processes 2] [--output docs/census.md]
+    python benchmarks/census.py [--types llama,qwen3_moe] [--processes 2] [--rows rows.jsonl] [--output docs/census.md]
 
 Every model type whose config carries a TP or EP plan is shrunk to a small copy, and its own plan is applied over
 simulated ranks: by planc's program, and by transformers' own functions. What is refuted is confirmed on gloo ranks with
@@ -42,17 +42,24 @@ def main() -> None:
     parser.add_argument("--types", help="only these model types, separated by commas")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent.parent / "docs" / "census.md")
+    parser.add_argument("--rows", type=Path, help="keep rows in this file, and go on from those that it has")
     options = parser.parse_args()
-    started = time.perf_counter()
     types = options.types.split(",") if options.types else list(model_types())
-    rows: list[Row] = []
+    rows = read_rows(options.rows) if options.rows is not None and options.rows.exists() else []
+    done = {row.model_type for row in rows}
     with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=20) as pool:
-        for found in pool.map(census, types):
+        for found in pool.map(census, [t for t in types if t not in done]):
             rows += found
             for row in found:
-                print(json.dumps(asdict(row)), flush=True)
-    minutes = (time.perf_counter() - started) / 60
-    options.output.write_text(document(rows, minutes, options.processes))
+                print(f"{row.model_type:32} {row.layout:6} {row.verdict:8} {row.detail}", flush=True)
+            if options.rows is not None:
+                options.rows.write_text("".join(f"{json.dumps(asdict(row))}\n" for row in rows))
+    options.output.write_text(document(rows, len(types), options.processes))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of an earlier run."""
+    return [Row(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def model_types() -> Iterator[str]:
@@ -191,7 +198,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
-def document(rows: Sequence[Row], minutes: float, processes: int) -> str:
+def document(rows: Sequence[Row], count: int, processes: int) -> str:
     """The census as Markdown."""
     import torch
     import transformers
@@ -206,9 +213,9 @@ def document(rows: Sequence[Row], minutes: float, processes: int) -> str:
         "parameters after two SGD steps, against one process. Written by `python benchmarks/census.py`.",
         "",
         f"transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}; "
-        f"{minutes:.1f} minutes in {processes} processes.",
+        f"{sum(row.seconds for row in rows) / 60 / processes:.0f} minutes in {processes} processes.",
         "",
-        f"- {len(types)} model types carry a plan; {len(tried)} have a small copy that runs.",
+        f"- {count} model types carry a plan; {len(types)} were tried, and {len(tried)} have a small copy that runs.",
     ]
     for verdict_ in ("proved", "refuted", "unknown"):
         count = sum(row.verdict == verdict_ for row in rows)
