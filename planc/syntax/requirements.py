@@ -90,9 +90,12 @@ def culprits(condition: Expression, values: Mapping[str, int], expected: bool = 
     return () if isinstance(sides, Undecided) or sides.holds is expected else (sides,)
 
 
-def names(expression: Expression) -> tuple[str, ...]:
-    """Every name in `expression`, once, left to right."""
-    return tuple(dict.fromkeys(_names(expression)))
+def names(expression: Expression) -> Mapping[str, Name]:
+    """Every name in `expression` at its first place, left to right."""
+    found: dict[str, Name] = {}
+    for name in _names(expression):
+        found.setdefault(name.name, name)
+    return found
 
 
 def spelled(expression: Expression, values: Mapping[str, int] | None = None) -> str:
@@ -125,9 +128,9 @@ def _both(*results: int | Undecided) -> Undecided:
     return Undecided(tuple(unknown), next((result.fault for result in undecided if result.fault), None))
 
 
-def _names(expression: Expression) -> Iterator[str]:
+def _names(expression: Expression) -> Iterator[Name]:
     if isinstance(expression, Name):
-        yield expression.name
+        yield expression
     elif isinstance(expression, Not):
         yield from _names(expression.operand)
     elif isinstance(expression, Binary):

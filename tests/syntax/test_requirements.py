@@ -79,7 +79,7 @@ def test_culprits_are_the_comparisons_that_fail() -> None:
 
 def test_names_and_values_in_words() -> None:
     expression = condition("heads % (tp_size * ep_size) == 0 and heads > 1")
-    assert names(expression) == ("heads", "tp_size", "ep_size")
+    assert tuple(names(expression)) == ("heads", "tp_size", "ep_size")
     assert spelled(expression.left, VALUES) == "12 % (8 * 4) == 0"
 
 

@@ -1,13 +1,14 @@
 """PL307."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from planc.check.places import size_labels
-from planc.check.requirements import COMPARISONS, SIZES, RequirementError, evaluate, known_names
+from planc.check.requirements import SIZES, known_names, numbers
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
-from planc.syntax.plan import Binary, Expression, Name, Not, Requirement
+from planc.syntax.plan import Requirement
+from planc.syntax.requirements import Sides, culprits, holds, names
 
 
 @define("PL307", "requirement-not-met", Severity.ERROR)
@@ -27,42 +28,22 @@ class RequirementNotMet(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        names = known_names(context)
+        values = numbers(known_names(context))
         for requirement in context.plan.require:
-            try:
-                if not evaluate(requirement.expression, names):
-                    yield self._not_met(requirement, context, names)
-            except RequirementError:
-                continue  # PL308
+            if holds(requirement.expression, values) is False:
+                yield self._not_met(requirement, context, values)
 
-    def _not_met(self, requirement: Requirement, context: CheckContext, names: dict[str, int]) -> Diagnostic:
-        used = dict.fromkeys(_names(requirement.expression))
+    def _not_met(self, requirement: Requirement, context: CheckContext, values: Mapping[str, int]) -> Diagnostic:
+        used = [name for name in names(requirement.expression) if name in values]
+        why = ", and ".join(map(_in_numbers, culprits(requirement.expression, values)))
         return self.code.found(
-            f"`{requirement.text}` is not met: {_both_sides(requirement.expression, names)}",
+            f"`{requirement.text}` is not met: {why}",
             span=requirement.span,
             label="required here",
             labels=size_labels(context, *(name for name in used if name in SIZES)),
-            notes=(", ".join(f"{name} = {names[name]}" for name in used),) if used else (),
+            notes=(", ".join(f"{name} = {values[name]}" for name in used),) if used else (),
         )
 
 
-def _names(expression: Expression) -> Iterator[str]:
-    if isinstance(expression, Name):
-        yield expression.name
-    elif isinstance(expression, Not):
-        yield from _names(expression.operand)
-    elif isinstance(expression, Binary):
-        yield from _names(expression.left)
-        yield from _names(expression.right)
-
-
-def _both_sides(expression: Expression, names: dict[str, int]) -> str:
-    if isinstance(expression, Binary) and expression.operator in COMPARISONS:
-        left, right = evaluate(expression.left, names), evaluate(expression.right, names)
-        return f"{left} {expression.operator} {right} is false"
-    if isinstance(expression, Binary) and expression.operator == "and":
-        failing = expression.left if not evaluate(expression.left, names) else expression.right
-        return _both_sides(failing, names)
-    if isinstance(expression, Binary) and expression.operator == "or":
-        return f"{_both_sides(expression.left, names)}, and {_both_sides(expression.right, names)}"
-    return "it is false"
+def _in_numbers(sides: Sides) -> str:
+    return f"{sides.left} {sides.comparison.operator} {sides.right} is {str(sides.holds).lower()}"

@@ -1,12 +1,15 @@
 """PL308."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from planc.check.nearest import nearest, or_list
-from planc.check.requirements import SIZES, RequirementError, evaluate, known_names
+from planc.check.requirements import SIZES, known_names, numbers
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
+from planc.syntax.plan import Requirement
+from planc.syntax.requirements import Undecided, holds, names
 
 
 @define("PL308", "requirement-without-value", Severity.ERROR)
@@ -14,7 +17,8 @@ class RequirementWithoutValue(Rule):
     """Looks for conditions under `require` that can't be judged: unknown names, fields that hold no number.
 
     A condition may use the mesh sizes, `world_size`, `efsdp_size`, and the fields of the model's config; of a
-    composite model those of its text config too.
+    composite model those of its text config too. What one side of an `and` or `or` decides needs no other side:
+    `num_experts % ep_size == 0 or ep_size == 1` may be required of dense models too.
 
     Example:
 
@@ -28,19 +32,34 @@ class RequirementWithoutValue(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        names = known_names(context)
+        known = known_names(context)
         for requirement in context.plan.require:
-            try:
-                evaluate(requirement.expression, names)
-            except RequirementError as error:
-                numbers = [name for name, value in names.items() if isinstance(value, int)]
-                close = nearest(error.name, numbers) if error.name else []
-                yield self.code.found(
-                    f"`{requirement.text}` can't be judged: {error}",
-                    span=error.span,
-                    label=f"did you mean {or_list(close)}?" if close else "",
-                    help=(f"mesh sizes are {', '.join(SIZES)}; other names are fields of the config",)
-                    if error.name
-                    else (),
-                    fix=Fix(f"write `{close[0]}`", (Edit(error.span, close[0]),)) if len(close) == 1 else None,
-                )
+            verdict = holds(requirement.expression, numbers(known))
+            if isinstance(verdict, Undecided):
+                for name in verdict.unknown:
+                    yield self._without_number(name, requirement, known)
+                if verdict.fault:
+                    yield self.code.found(
+                        f"`{requirement.text}` can't be judged: {verdict.fault}", span=requirement.span
+                    )
+
+    def _without_number(self, name: str, requirement: Requirement, known: Mapping[str, Any]) -> Diagnostic:
+        span = names(requirement.expression)[name].span
+        if name in known:
+            why, close = f"`{name}` is no whole number in this config: {_shown(known[name])}", []
+        else:
+            why = f"`{name}` is neither a mesh size nor a field of the model's config"
+            close = nearest(name, list(numbers(known)))
+        others = f"mesh sizes are {', '.join(SIZES)}; other names are fields of the config"
+        return self.code.found(
+            f"`{requirement.text}` can't be judged: {why}",
+            span=span,
+            label=f"did you mean {or_list(close)}?" if close else "",
+            help=() if name in known else (others,),
+            fix=Fix(f"write `{close[0]}`", (Edit(span, close[0]),)) if len(close) == 1 else None,
+        )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:40] + "…"
