@@ -3,7 +3,7 @@
 Source: `transformers/distributed/utils.py`, `initialize_distributed_mesh` and `TransformersDeviceMesh`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -22,9 +22,16 @@ class Meshes:
 
     dense: DeviceMesh
     expert: DeviceMesh
+    # Cutting a submesh takes a millisecond, and every operation asks for one.
+    _known: dict[tuple[Axis, ...], DeviceMesh] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, *axes: Axis) -> DeviceMesh:
         """The submesh of `axes`, in mesh order; of the expert view where `ep` or `efsdp` is among them."""
+        if axes not in self._known:
+            self._known[axes] = self._cut(axes)
+        return self._known[axes]
+
+    def _cut(self, axes: tuple[Axis, ...]) -> DeviceMesh:
         expert = "ep" in axes or "efsdp" in axes
         order = EXPERT_AXES if expert else DENSE_AXES
         mesh = self.expert if expert else self.dense
