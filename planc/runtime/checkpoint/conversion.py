@@ -200,19 +200,27 @@ def _convert(
 ) -> dict[str, Made]:
     """What one transform makes of its sources; `state` has the dtypes that sources are cast to first, if any."""
     names = [name for group in sources.values() for name in group]
-    if gap := _gap(sources):
-        raise CheckpointError(f"`{target}` needs the tensor `{gap}`, which the checkpoint lacks")
     tensors = {name: recorded(name, *stored[name]) for name in names}
     try:
         results = _run(mapping, target, sources, tensors, model)
-        return {name: Made(result.expression, result.meta) for name, result in results.items()}
+        made = {name: Made(result.expression, result.meta) for name, result in results.items()}
     except NotFollowedError:
         return _evaluated(target, mapping, sources, model, stored, state.get(target))
     except Exception as error:
+        _refuse_gap(target, sources)
         listed = ", ".join(f"`{name}` {list(stored[name][0])}" for name in names[:LISTED])
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         reason = str(error).splitlines()[0]
         raise CheckpointError(f"`{target}` can't be made of {listed}{more}: {reason}") from None
+    if any(name in state and tuple(state[name].shape) != tensor.shape for name, tensor in made.items()):
+        _refuse_gap(target, sources)
+    return made
+
+
+def _refuse_gap(target: str, sources: Mapping[str, list[str]]) -> None:
+    """Name the tensor that is missing in a list of them, where that is why a conversion failed."""
+    if gap := _gap(sources):
+        raise CheckpointError(f"`{target}` needs the tensor `{gap}`, which the checkpoint lacks") from None
 
 
 def _run(
