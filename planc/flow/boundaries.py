@@ -38,6 +38,11 @@ class Boundary:
             self.type.output != self.type.yields or self.type.sums_output_gradient or self.type.distributed
         )
 
+    @property
+    def hands_on_a_view(self) -> bool:
+        """Whether the output comes out of an autograd function as it went in (packed styles hook no output)."""
+        return not isinstance(self.type.yields, StridedShard)
+
     def enter(self, kind: Type, shape: Shape, value: int) -> Type:
         """The type inside of an input of type `kind`. Raises MismatchError, CantFollowError."""
         if self.type.divides_input:

@@ -12,6 +12,8 @@ from planc.flow.types import WHOLE, WRONG, Fill, Origin, PartialSum, Replicated,
 from planc.model.dataflow import VALUE, Flow, Operation
 
 operations.load()
+# Operations that hand on the same memory.
+_VIEWS = frozenset({"leave", "enter", "view", "reshape", "transpose", "squeeze", "unsqueeze", "getitem", "contiguous"})
 
 
 @dataclass
@@ -66,6 +68,8 @@ class _Pass:
             if op.name == "enter" and self.model.name(self.flow.modules[op.module]) in self.model.opaque:
                 opaque = op.module
                 continue
+            if "in_place" in op.keywords and self.flow.differentiable[op.outputs[0]]:
+                self._in_place(op)
             is_plain = special.isdisjoint(op.inputs) and special.isdisjoint(op.sizes)
             if is_plain and self._boundaries[op.module] is None:
                 continue
@@ -159,6 +163,22 @@ class _Pass:
             self._set(op, WHOLE)
         else:
             self._apply(op, inputs, reading)
+
+    def _in_place(self, op: Operation) -> None:
+        """torch refuses to change, in training, what came out of an autograd function that handed on a view.
+
+        The outputs of most styles are such: DTensor's `to_local`, and transformers' `_AllReduceForward`.
+        """
+        source: Operation | None = self.flow.producers.get(op.inputs[0])
+        while source is not None and source.name in _VIEWS and source.inputs:
+            boundary = self._boundaries[source.module] if source.name == "leave" else None
+            if boundary is not None and boundary.type.output is not None and boundary.hands_on_a_view:
+                detail = (
+                    f"`{op.name}` changes the output of `{boundary.style}` in place, which torch refuses in training"
+                )
+                self._problem(op, Kind.CALL, detail, (op.inputs[0],), (boundary.origin,))
+                return
+            source = self.flow.producers.get(source.inputs[0])
 
     def _apply(self, op: Operation, inputs: tuple[int, ...], reading: dict[int, Type | None]) -> None:
         rule = RULES.get(op.name)

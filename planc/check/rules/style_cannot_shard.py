@@ -9,6 +9,7 @@ from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
+from planc.styles.types import StyleType
 from planc.syntax.plan import PlanRule
 
 
@@ -66,4 +67,7 @@ class StyleCannotShard(Rule):
                 return None  # the module itself has this finding
             return style.parameter_objection(module, entry)
         module = context.manifest.modules[assignment.target]
+        followers = [context.resolved.plan(assignment.rule.plan).get(name) for name in module.parameters]
+        if style.type(module) == StyleType() and not any(a is not None and a.by_module for a in followers):
+            return None  # every parameter has a rule of its own, and the style hooks nothing
         return style.model_objection(context.manifest) or style.objection(module)

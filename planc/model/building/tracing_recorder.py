@@ -62,10 +62,11 @@ class Recorder(TorchFunctionMode):
 
     def _computed(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         plain = name.strip("_") if name.startswith("__") else name.removesuffix("_")
-        self.record(plain, args, kwargs, result)
+        in_place = bool(args) and result is args[0] and plain != name and not name.startswith("__")
+        self.record(plain, args, {**kwargs, "in_place": True} if in_place else kwargs, result)
         if plain == "getitem":
             self._slices[id(result)] = (args[0], args[1])
-        elif args and result is args[0] and plain != name and not name.startswith("__") and id(result) in self._slices:
+        elif in_place and id(result) in self._slices:
             # Writing into a slice writes into what it was sliced from.
             whole, index = self._slices[id(result)]
             self.record("setitem", (whole, index, result), {}, whole)
