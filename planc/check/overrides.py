@@ -1,13 +1,14 @@
 """Where a plan departs from the model's own, which its authors have run."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planc.check.effects import acts
 from planc.check.rule import CheckContext
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
+from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanKind, PlanRule
 
 KINDS: tuple[PlanKind, ...] = ("tp", "ep")
@@ -45,6 +46,17 @@ def left_out(context: CheckContext) -> Mapping[PlanRule, tuple[str, ...]]:
             if target not in now and not (assignment.is_parameter and assignment.by_module):
                 groups[assignment.rule].append(target)
     return {rule: tuple(targets) for rule, targets in groups.items()}
+
+
+def unwatched(plan: PlanKind, targets: Iterable[str], context: CheckContext) -> tuple[str, ...]:
+    """Those of `targets` of which the dataflow proves nothing: all of a plan that it doesn't judge, else what the
+    recorded run never reached, as the vision tower of a model that was watched on text."""
+    flow = context.flow.flow
+    if plan != "tp" or flow is None or not context.flow.is_judged:
+        return tuple(targets)
+    parameters = (source.removeprefix("parameter:") for source in flow.sources.values())
+    reached = {generic_name(name) for name in (*flow.modules, *parameters)}
+    return tuple(target for target in targets if generic_name(target) not in reached)
 
 
 def _meaning(assignment: Assignment | None, context: CheckContext) -> str | None:

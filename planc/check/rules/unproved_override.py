@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planc.check.overrides import departures, left_out
+from planc.check.overrides import departures, left_out, unwatched
 from planc.check.places import counted, size_span
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
@@ -30,7 +30,8 @@ class UnprovedOverride(Rule):
             return
         for departure in departures(context):
             rule = departure.rule
-            if rule.plan == "tp" and context.flow.is_judged:
+            targets = unwatched(rule.plan, departure.targets, context)
+            if not targets:
                 continue  # the dataflow proves or refutes it, or says what it can't follow
             if create(rule.style, rule.plan) is None:
                 continue  # an unknown style has an error of its own
@@ -38,10 +39,10 @@ class UnprovedOverride(Rule):
             yield self.code.found(
                 f"`{rule.style.text}` stands where the model's own plan has {own}: not proved",
                 span=rule.span,
-                label=counted(len(departure.targets), "target"),
+                label=counted(len(targets), "target"),
                 key=rule.key.text,
-                targets=departure.targets[:3],
-                target_count=len(departure.targets),
+                targets=targets[:3],
+                target_count=len(targets),
                 notes=("whether results and gradients stay right isn't known from the dataflow",),
                 help=("`planc verify` compares with one process",),
             )
@@ -49,9 +50,7 @@ class UnprovedOverride(Rule):
 
     def _left_out(self, context: CheckContext) -> Iterator[Diagnostic]:
         missing = {
-            rule: names
-            for rule, names in left_out(context).items()
-            if not (rule.plan == "tp" and context.flow.is_judged)
+            rule: names for rule, left in left_out(context).items() if (names := unwatched(rule.plan, left, context))
         }
         # A plan that does nothing is refused by PL112.
         if missing and (context.resolved.tp or context.resolved.ep):
