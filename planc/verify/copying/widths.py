@@ -46,22 +46,25 @@ def candidates(config: Mapping[str, Any], sizes: Sequence[int]) -> Iterator[Fact
     hidden = [f.value for f in all_fields if f.name in ("hidden_size", "n_embd", "d_model")]
     if not any(f.name == "head_dim" for f in all_fields):
         widths += [size // count for size in hidden for count in counts[:1] if size % count == 0]
-    heads = [h for h in (16, 8, 6, 5, 4, 3, 2, 1) if all(_divides_heads(count, h, sizes) for count in counts)]
+    # Two heads for each rank, so that a rank's heads can be told from one another; one, where that copy is too large.
+    heads, closer = (
+        [h for h in (16, 8, 6, 5, 4, 3, 2, 1) if all(_divides_heads(count, h, sizes, least) for count in counts)]
+        for least in (2, 1)
+    )
     head_widths = [w for w in (64, 32, 16, 8, 4, 2, 1) if all(_divides_width(width, w) for width in widths)]
     head_widths = [w for w in head_widths if all(section % w == 0 for section in sections)]
     found = [
         factors
-        for h in heads
+        for h in (*heads, *closer)
         for w in head_widths
         if all(_keeps_hidden(size, factors.width, counts, sizes) for factors in [Factors(h, w)] for size in hidden)
         for factors in [Factors(h, w)]
     ]
-    yield from sorted(found, key=lambda factors: -factors.width)
+    yield from dict.fromkeys(sorted(found, key=lambda factors: (factors.heads not in heads, -factors.width)))
 
 
-def _divides_heads(count: int, divisor: int, sizes: Sequence[int]) -> bool:
-    """Two heads for each rank where the model has them, so that a rank's heads can be told from one another."""
-    least = min(count, 2 * max(sizes, default=1))
+def _divides_heads(count: int, divisor: int, sizes: Sequence[int], heads_per_rank: int) -> bool:
+    least = min(count, heads_per_rank * max(sizes, default=1))
     return count % divisor == 0 and count // divisor >= least and alike(count, count // divisor, sizes)
 
 
