@@ -20,10 +20,10 @@ from tests.checkpoint.support import copy_of, picked, regions
 from tests.runtime.models import build
 
 # Small models by hand, and copies of types whose converters do something of their own: parts cut apart (hrm_text),
-# transposed experts (qwen3_vl_moe), concatenated and renamed ones (olmo_hybrid), interleaved ones (inkling2_text),
-# projections permuted for RoPE (mistral_large4), fused attention of an encoder (gte).
+# transposed experts (qwen3_vl_moe), interleaved ones (inkling2_text), projections permuted for RoPE (mistral_large4),
+# fused attention of an encoder (gte).
 BY_HAND = ("llama", "llama-tied-biased", "qwen3_moe", "mixtral", "deepseek_v3", "gpt_oss", "phi3")
-COPIES = ("hrm_text", "qwen3_vl_moe", "olmo_hybrid", "inkling2_text", "mistral_large4", "gte")
+COPIES = ("hrm_text", "qwen3_vl_moe", "inkling2_text", "mistral_large4", "gte")
 
 
 @pytest.mark.parametrize("name", [*BY_HAND, *COPIES])

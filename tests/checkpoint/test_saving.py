@@ -6,6 +6,7 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,9 @@ def test_the_same_files(name: str, size: int | str, loaded: bool, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def copies(name: str, made: dict[str, Any] = {}) -> Any:  # noqa: B006  (a cache for the module)
-    if name not in made:
-        made[name] = copy_of(name) if name in ("hrm_text", "qwen3_vl_moe") else build(name)
-    return made[name]
+@cache
+def copies(name: str) -> Any:
+    return copy_of(name) if name in ("hrm_text", "qwen3_vl_moe") else build(name)
 
 
 def test_models_that_arent_of_transformers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from huggingface_hub.serialization._base import split_state_dict_into_shards_factory
+from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor, nn
 
 from planc.runtime.apply import session
