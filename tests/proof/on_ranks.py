@@ -163,6 +163,8 @@ def transformers_applies(model: Any, case: Case, meshes: Meshes) -> None:
     known = case.layout.ep_implementation in EPImplementationInterface()
     dispatch = case.layout.ep_implementation if known else "all_to_all"
     options = {"ep_implementation": dispatch, "tp_plan": case.tp_plan, **dict(case.options)}
+    if not torch.accelerator.is_available():
+        options.pop("fsdp_cpu_offload", None)  # transformers 5.24.0 pins the parameters, which needs an accelerator
     config: Any = DistributedConfig(**sizes, **options)
     for tied in model.all_tied_weights_keys:
         owner, _, name = tied.rpartition(".")

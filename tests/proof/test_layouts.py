@@ -5,11 +5,13 @@ The models, layouts and tolerances are small; `pytest -m slow tests/proof` runs 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from tests.proof.cases import EXPERTS_IMPLEMENTATIONS, Case, Programs, layout, sweep
-from tests.proof.models import MIXTURES, MODELS
+import planc
+from tests.proof.cases import EXPERTS_IMPLEMENTATIONS, MISSING_RULES, Case, Programs, layout, sweep
+from tests.proof.models import MIXTURES, MODELS, build
 from tests.proof.on_ranks import Finding, prove, same_as_theirs, worst
 from tests.runtime.ranks import run_ranks
 
@@ -35,6 +37,7 @@ FOUR = (
     Case("deepseek_v3", layout("tp2·dp_replicate2")),
     Case("glm4_moe", layout("tp2·fsdp2·ep2")),
     Case("qwen3_next", layout("tp2·fsdp2·ep4")),
+    Case("qwen3_moe", layout("fsdp4·ep2"), options=(("fsdp_cpu_offload", True),)),
     # Four and two tokens over four ranks of a TP group: uneven and empty shares. Two experts get all of them.
     Case("qwen3_moe", layout("tp4·ep4", "all_to_all"), length=4),
     Case("gpt_oss-crowded", layout("tp4·ep4", "all_to_all"), length=4),
@@ -84,6 +87,27 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 def test_four_ranks() -> None:
     assert proved(FOUR, 4) == {}
+
+
+def test_a_released_plan_with_wrong_gradients() -> None:
+    """GLM-4.5 as released: the norms of queries and keys see one rank's heads, and nothing sums their gradient.
+
+    Right with the rules that `tests.proof.cases.MISSING_RULES` adds; `planc check` reports the released plan.
+    """
+    case = Case("glm4_moe", layout("tp2"), released=True)
+    results = run_ranks(2, prove, [(case, Programs().of(case))])
+    for finding in (result[str(case)] for result in results):
+        wrong = {name for name, error in finding.errors.items() if error > TOLERANCE and name.startswith("gradient")}
+        norms = {f"gradient of model.layers.{n}.self_attn.{name}_norm.weight" for n in (0, 1) for name in ("q", "k")}
+        assert finding.failure is None and finding.shards == [] and wrong == norms
+
+
+def test_check_reports_it(tmp_path: Path) -> None:
+    build("glm4_moe").config.save_pretrained(tmp_path)
+    report = planc.check(tmp_path, None, tp_size=2)
+    assert [d.code for d in report.diagnostics if d.severity.value == "error"] == ["PL407", "PL407"]
+    mended = {"tp_size": 2, "tp_plan": MISSING_RULES["glm4_moe"]}
+    assert planc.check(tmp_path, mended).ok
 
 
 def test_eight_ranks() -> None:

@@ -25,7 +25,8 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
     if operation.mixed_precision:
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     if operation.cpu_offload:
-        options["offload_policy"] = CPUOffloadPolicy()
+        # Pinning needs an accelerator; transformers fails without one.
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=torch.accelerator.is_available())
     # FSDP2 takes a single module for a tree, and a list for one group.
     group = modules[0] if len(modules) == 1 else modules
     wrapped: Any = fully_shard(group, mesh=application.meshes.of(*operation.axes), **options)
