@@ -1,7 +1,7 @@
 """Every layout of the documents computes what one process computes, on real ranks, with transformers' own shards.
 
 Logits, every gradient, and the parameters after two steps of plain SGD, each data-parallel rank with its own batch.
-The models, layouts and tolerances are small; `pytest -m slow tests/proof` runs all models over all layouts.
+A choice of cases: `PLANC_SWEEP=1 pytest tests/proof/test_sweep.py` runs all models over all layouts.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import planc
-from tests.proof.cases import EXPERTS_IMPLEMENTATIONS, MISSING_RULES, Case, Programs, layout, sweep
-from tests.proof.models import MIXTURES, MODELS, build
+from tests.proof.cases import MISSING_RULES, Case, Programs, layout
+from tests.proof.models import build
 from tests.proof.on_ranks import Finding, prove, same_as_theirs, worst
 from tests.runtime.ranks import run_ranks
 
@@ -121,12 +121,3 @@ def test_lower_precision_is_that_of_transformers() -> None:
         for finding in (result[str(case)] for result in results):
             assert verdict([finding]) == "", case
             assert 1e-5 < finding.rough < 0.2, case  # lower precision, but the same model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ranks", [4, 8])
-@pytest.mark.parametrize("model", [name for name in MODELS if not name.endswith("-crowded")])
-def test_every_model_over_every_layout(model: str, ranks: int) -> None:
-    cases = list(sweep(ranks, (model,)))
-    assert proved(cases, ranks, timeout=900) == {}
-    assert len(cases) > (10 * len(EXPERTS_IMPLEMENTATIONS) / 3 if model in MIXTURES else 2)
