@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from planc.analysis import PlanError
     from planc.api import (
-        PlanError,
         apply,
         check,
         compile,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         resolve,
         save_pretrained,
         save_training,
+        verify,
     )
     from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
     from planc.program.errors import ProgramError
@@ -37,14 +38,14 @@ _HOMES = {
     "load_training": "planc.api",
     "save_pretrained": "planc.api",
     "save_training": "planc.api",
-    "PlanError": "planc.api",
+    "PlanError": "planc.analysis",
     "Diagnostic": "planc.diagnostics.diagnostic",
     "Report": "planc.diagnostics.diagnostic",
     "Program": "planc.program.program",
     "ProgramError": "planc.program.errors",
     "Severity": "planc.diagnostics.diagnostic",
 }
-_CALLABLE_STAGES = {"check", "resolve"}
+_CALLABLE_STAGES = {"check", "resolve", "verify"}
 
 __version__: str
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "resolve",
     "save_pretrained",
     "save_training",
+    "verify",
 ]
 
 

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 
-from planc.api import Given
+from planc.analysis import Given
 from planc.diagnostics.span import COMMAND_LINE, Span
 from planc.syntax.plan import Plan, Spanned
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from planc.api import Analysis, Given, Settings, analyse
+from planc.analysis import Analysis, Given, Settings, analyse
 from planc.cli.command_line import CommandLine
 from planc.syntax.fields import TARGETS
 from planc.syntax.limits import MAX_DIGITS

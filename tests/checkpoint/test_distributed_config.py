@@ -7,7 +7,8 @@ import pytest
 from transformers.distributed import DistributedConfig
 
 import planc
-from planc.api import Settings, analyse, arguments
+from planc.analysis import Settings, analyse
+from planc.api import arguments
 from planc.program.export import export
 from planc.resolve.resolver import PLANS
 from tests.models import meta_model

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planc.api import Settings, analyse, arguments
+from planc.analysis import Settings, analyse
+from planc.api import arguments
 from planc.verify.outcome import VerifyReport
 from planc.verify.session import verify
 from planc.verify.trial import RankKind

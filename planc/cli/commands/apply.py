@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planc.api import PlanError, lowered
+from planc.analysis import PlanError
+from planc.api import lowered
 from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import write
 from planc.cli.status import OK, USAGE, exit_status

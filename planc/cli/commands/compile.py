@@ -25,7 +25,8 @@ def command(given: Inputs, output: str | None, dump_after: str | None) -> int:
 
     The plan is checked first; a plan with errors isn't compiled. Findings go to stderr, the program to stdout or FILE.
     """
-    from planc.api import PlanError, lowered
+    from planc.analysis import PlanError
+    from planc.api import lowered
     from planc.program.errors import ProgramError
 
     analysis = given.analyse(given.plan)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from planc.api import Given, Settings, analyse
+from planc.analysis import Given, Settings, analyse
 from planc.cli.output import write
 from planc.cli.status import FAILURE, OK
 from planc.diagnostics.render import render

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planc.api import Analysis, is_program_file
+from planc.analysis import Analysis
+from planc.api import is_program_file
 from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import write
 from planc.cli.status import FOUND, OK, USAGE, exit_status
