@@ -1,7 +1,8 @@
 """The forward pass over a flow: the type of every value, and where types don't fit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from planc.flow import operations
 from planc.flow.boundaries import Boundary
@@ -9,6 +10,7 @@ from planc.flow.plan import PlacedModel
 from planc.flow.problems import RECOVERED, CantFollowError, Kind, MismatchError, Problem, Unfollowed
 from planc.flow.step import RULES, Step, origin_of
 from planc.flow.types import WHOLE, WRONG, Fill, Origin, PartialSum, Replicated, Sharded, Type, Unknown, Wrong
+from planc.layouts.placement import Partial, Replicate
 from planc.model.dataflow import VALUE, Flow, Operation
 
 operations.load()
@@ -93,7 +95,7 @@ class _Pass:
     def _enter(self, number: int, op: Operation) -> None:
         boundary = self._boundaries[op.module]
         for value, inner in zip(op.inputs, op.outputs, strict=True):
-            self.types[inner] = self._passed(value)
+            self.types[inner] = self.types[value]
         if boundary is None:
             return
         self.result.boundaries[number] = boundary
@@ -107,13 +109,13 @@ class _Pass:
         for argument, (value, inner) in positional(op).items():
             if argument in boundary.type.arguments:
                 self.types[inner] = self._guarded(
-                    op, lambda v=value: boundary.enter(self._passed(v), self.flow.shapes[v], v)
+                    op, partial(boundary.enter, self.types[value], self.flow.shapes[value], value)
                 )
 
     def _leave(self, number: int, op: Operation) -> None:
         boundary = self._boundaries[op.module]
         for value, outer in zip(op.inputs, op.outputs, strict=True):
-            self.types[outer] = self._passed(value)
+            self.types[outer] = self.types[value]
         if boundary is None:
             return
         self.result.boundaries[number] = boundary
@@ -128,16 +130,13 @@ class _Pass:
         elif op.outputs:
             value, outer = op.inputs[0], op.outputs[0]
             self.types[outer] = self._guarded(
-                op, lambda: boundary.leave(self._passed(value), self.flow.shapes[value], value)
+                op, partial(boundary.leave, self.types[value], self.flow.shapes[value], value)
             )
 
-    def _passed(self, value: int) -> Type:
-        return self.types[value]
-
-    def _guarded(self, op: Operation, rule: "object") -> Type:
+    def _guarded(self, op: Operation, rule: Callable[[], Type]) -> Type:
         kinds = [self.types[value] for value in op.inputs]
         try:
-            return rule()  # type: ignore[operator,no-any-return]
+            return rule()
         except MismatchError as error:
             if any(isinstance(kind, Wrong) for kind in kinds[:1]):
                 return WRONG
@@ -215,8 +214,6 @@ class _Pass:
                 self.result.added_after.update(value for value in inputs if self._is_bias(value))
 
     def _adds_bias_after(self, boundary: Boundary) -> bool:
-        from planc.layouts.placement import Partial, Replicate
-
         placement = self.model.placement(f"{boundary.target}.bias")[0]
         return isinstance(boundary.type.yields, Partial) and isinstance(placement, Replicate)
 

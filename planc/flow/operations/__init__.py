@@ -3,4 +3,13 @@
 
 def load() -> None:
     """Register the rules of every family."""
-    from planc.flow.operations import attention, creation, elementwise, indexing, products, reductions, views  # noqa: F401
+    from planc.flow.operations import (  # noqa: F401
+        attention,
+        creation,
+        elementwise,
+        joining,
+        products,
+        reductions,
+        slicing,
+        views,
+    )
