@@ -33,7 +33,7 @@ def program(case: Case) -> Program:
 def trains(case: Case, compiled: Program, dying: int | None = None, backward: bool = False) -> Any:
     """A step on every rank, and a second one in which `dying` is killed after one of two layers."""
     try:
-        model = planc.apply(fresh(case), compiled)
+        model: Any = planc.apply(fresh(case), compiled)
     except RunError as error:
         return str(error), error.status
     session: Any = Session.current
