@@ -55,7 +55,7 @@ def _roles(flow: Flow, by_output: Mapping[int, Projection], found: Facts) -> dic
                 reached.setdefault(output, set()).add(role)
         module = flow.modules[attention.module]
         query, key = flow.shapes[attention.arguments[0]], flow.shapes[attention.arguments[1]]
-        if len(query) == 4:
+        if len(query) == 4 and all(query) and all(key):
             found.attention.setdefault(
                 module, Attention(num_heads=query[1], num_key_value_heads=key[1], head_dim=query[3])
             )
@@ -156,7 +156,7 @@ def _split_of(flow: Flow, op: Operation, width: int) -> tuple[int, int] | None:
         return None
     shape = flow.shapes[op.outputs[0]]
     source = flow.shapes[op.inputs[0]]
-    if len(shape) < 3 or source[-1] != width or shape[-2] * shape[-1] != width or shape == source:
+    if not all(shape) or len(shape) < 3 or source[-1] != width or shape[-2] * shape[-1] != width or shape == source:
         return None
     return shape[-2], shape[-1]
 
@@ -218,7 +218,8 @@ def _parts(
     flow: Flow, consumers: list[Operation], width: int
 ) -> tuple[Literal["blocks", "interleaved"], tuple[int, ...], int | None] | None:
     """The parts into which `consumers` take the last dim, if that is all they do with it."""
-    if not consumers:
+    # A config without rotary features, say, splits off none of them: that is no packing.
+    if not consumers or any(not all(flow.shapes[output]) for op in consumers for output in op.outputs):
         return None
     if len(consumers) == 1 and consumers[0].name in _SPLITS:
         widths = tuple(flow.shapes[output][-1] for output in consumers[0].outputs)
