@@ -43,16 +43,16 @@ def all_gather(tensor: Tensor, dim: int, group: dist.ProcessGroup, size: int | N
         widths = _exchange_widths(tensor, dim, group)
     else:
         widths = [end - start for start, end in (chunk(size, count, rank) for rank in range(count))]
-    width = max(widths)
-    local = tensor.movedim(dim, 0)
-    if local.shape[0] < width:
-        padding = local.new_zeros((width - local.shape[0], *local.shape[1:]))
-        local = torch.cat([local, padding])
-    gathered = local.new_empty((count * width, *local.shape[1:]))
-    _gather_single(gathered, local.contiguous(), group=group)
-    if min(widths) < width:
-        gathered = torch.cat([gathered[r * width : r * width + w] for r, w in enumerate(widths)])
-    return gathered.movedim(0, dim).contiguous()
+    width, own = max(widths), tensor.shape[dim]
+    local = tensor.contiguous()
+    if own < width:
+        padding = local.new_zeros((*local.shape[: dim % local.ndim], width - own, *local.shape[dim % local.ndim + 1 :]))
+        local = torch.cat([local, padding], dim)
+    gathered = local.new_empty((count * local.shape[0], *local.shape[1:]))
+    _gather_single(gathered, local, group=group)
+    blocks = gathered.view(count, *local.shape)
+    # Blocks are joined where they lie: moving the dim to the front and back would transpose the whole twice.
+    return torch.cat([block.narrow(dim, 0, w) for block, w in zip(blocks, widths, strict=True)], dim)
 
 
 def _exchange_widths(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> list[int]:
