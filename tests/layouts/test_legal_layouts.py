@@ -36,7 +36,8 @@ def test_those_without_errors(model: str, capsys: pytest.CaptureFixture[str]) ->
     assert (status, document["world_size"]) == (0, 4)
     for sizes in itertools.product([1, 2, 4], repeat=5):
         if prod(sizes[:4]) == 4:
-            report = planc.check(model, None, world_size=4, **dict(zip(SIZES, sizes, strict=True)))
+            plan = {"model": model, **dict(zip(SIZES, sizes, strict=True))}
+            report = planc.check(None, plan, world_size=4)
             assert report.ok == (sizes in found), sizes
             if report.ok:
                 assert report.coverage is not None
