@@ -134,3 +134,13 @@ def index_add(step: Step) -> Type:
     if any(not isinstance(step.type(index), type(WHOLE)) for index in step.inputs[1:-1]):
         raise CantFollowError("places that aren't whole")
     return add_together(step, target, value)
+
+
+@operation("repeat")
+def repeat(step: Step) -> Type:
+    """A layer like one before hands on what it got; torch's own `repeat(sizes)` of a part isn't followed."""
+    sizes = step.op.arguments[1:]
+    if any(isinstance(size, int) or (isinstance(size, list) and size[:1] == ["n"]) for size in sizes):
+        raise CantFollowError("repeats of a part")
+    alike = (value for value in step.inputs if step.shape(value) == step.output_shape)
+    return step.type(next(alike, step.inputs[0]))
