@@ -14,7 +14,7 @@ from torch import Tensor
 
 from planc.layouts.placement import Partial, Placement, Replicate, Shard
 from planc.program.placements import chunk
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 
 # torch 2.13 gave these new names, and warns at every use of the old ones.
 _gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -82,7 +82,7 @@ def reduce_scatter(tensor: Tensor, dim: int, group: dist.ProcessGroup) -> Tensor
 def conversion(source: Placement, target: Placement, group: dist.ProcessGroup) -> Conversion | None:
     """How a local tensor gets from `source` to `target`; None where nothing is to be done.
 
-    Raises `ProgramError` for a change that no local tensor can make (a replicated value has no summands).
+    Raises `ApplicationError` for a change that no local tensor can make (a replicated value has no summands).
     """
     if source == target:
         return None
@@ -96,7 +96,7 @@ def conversion(source: Placement, target: Placement, group: dist.ProcessGroup) -
         return lambda tensor, size: all_gather(tensor, source.dim, group, size)
     if isinstance(source, Shard) and isinstance(target, Shard):
         return lambda tensor, size: split(all_gather(tensor, source.dim, group, size), target.dim, group).contiguous()
-    raise ProgramError(f"no local tensor can go from {source} to {target}")
+    raise ApplicationError(f"no local tensor can go from {source} to {target}")
 
 
 def gradient_placement(placement: Placement) -> Placement:

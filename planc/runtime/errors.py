@@ -12,7 +12,7 @@ class RunError(Exception):
         self.status = status
 
 
-class ProgramError(RunError):
+class ApplicationError(RunError):
     """A program names what this model doesn't have, or asks for what this runtime can't do."""
 
 

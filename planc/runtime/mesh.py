@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from planc.layouts.layout import DENSE_AXES, EXPERT_AXES, Axis, Layout
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 
 # `transformers/distributed/utils.py`, `DISTRIBUTED_BACKEND_MAP`.
 BACKENDS = {"cuda": "nccl", "cpu": "gloo", "xpu": "xccl", "hpu": "hccl"}
@@ -62,7 +62,7 @@ def bind_device(kind: str, local_rank: int) -> torch.device:
         return torch.device("cpu")
     if local_rank >= torch.accelerator.device_count():
         count = torch.accelerator.device_count()
-        raise ProgramError(f"local rank {local_rank} has no device of its own: this machine has {count} of {kind}")
+        raise ApplicationError(f"local rank {local_rank} has no device of its own: this machine has {count} of {kind}")
     torch.accelerator.set_device_index(local_rank)
     return torch.device(kind, local_rank)
 
@@ -70,11 +70,11 @@ def bind_device(kind: str, local_rank: int) -> torch.device:
 def build_meshes(layout: Layout, kind: str | None = None) -> Meshes:
     """Both meshes of `layout`; the process group exists already.
 
-    Raises `ProgramError` when the process group has another world size than the layout.
+    Raises `ApplicationError` when the process group has another world size than the layout.
     """
     world_size = dist.get_world_size()
     if layout.world_size != world_size:
-        raise ProgramError(f"the program is for {layout.world_size} processes, but {world_size} were started")
+        raise ApplicationError(f"the program is for {layout.world_size} processes, but {world_size} were started")
     kind = kind or device_type()
 
     def mesh(axes: tuple[Axis, ...]) -> DeviceMesh:

@@ -10,7 +10,7 @@ import torch
 
 import planc
 from planc.program.program import Program
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.experts.registry import implementation, register
 from planc.runtime.interpreter import apply_operations
 from planc.styles import registry
@@ -49,7 +49,7 @@ def findings(name: str) -> list[str]:
 def test_unknown_names_are_refused() -> None:
     assert findings("no-such-thing") == ["PL208"]
     with pytest.raises(
-        ProgramError, match=r"no expert implementation `no-such-thing`; registered ones are .*all_to_all"
+        ApplicationError, match=r"no expert implementation `no-such-thing`; registered ones are .*all_to_all"
     ):
         implementation("no-such-thing")
 
@@ -111,7 +111,7 @@ def megamoe(program: Program) -> str:
     torch.distributed.barrier()  # rank 0 keeps the store that the others make their groups with
     try:
         apply_operations(fresh(MEGAMOE), program.operations, meshes)
-    except ProgramError as refusal:
+    except ApplicationError as refusal:
         return str(refusal)
     return "applied"
 

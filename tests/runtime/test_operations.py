@@ -23,7 +23,7 @@ from planc.ir.operations import (
 )
 from planc.layouts.layout import Layout
 from planc.layouts.placement import Partial, Replicate, Shard, StridedShard
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from tests.runtime.ranks import run_ranks
 
 RANKS = 3
@@ -264,7 +264,7 @@ def refused() -> list[str]:
     for operations in faulty:
         model = Toy(nn.Linear(4, 6))
         weight = model.inner.weight
-        with pytest.raises(ProgramError) as error:
+        with pytest.raises(ApplicationError) as error:
             apply_operations(model, operations, meshes)
         assert model.inner.weight is weight
         told.append(str(error.value))

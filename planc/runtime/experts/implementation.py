@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 
 
 class ExpertImplementation(ABC):
@@ -16,7 +16,7 @@ class ExpertImplementation(ABC):
     The constructor and the call are those of `EPImplementation` in `transformers/distributed/expert_parallel.py`
     5.24.0: a class written for one works for the other. `experts` already holds only this rank's experts
     (`num_experts` is their number); `ep_mesh` is the group that holds the whole set, `tp_mesh` the ranks that hold the
-    same tokens. Raises `ProgramError` where `needs_shared_batch` is set and the two groups differ.
+    same tokens. Raises `ApplicationError` where `needs_shared_batch` is set and the two groups differ.
     """
 
     needs_shared_batch: ClassVar[bool] = False
@@ -29,7 +29,7 @@ class ExpertImplementation(ABC):
         ranks = [dist.get_process_group_ranks(group) for group in (self.tp_group, self.ep_group)]
         self.shares_batch = ranks[0] == ranks[1]
         if self.needs_shared_batch and not self.shares_batch:
-            raise ProgramError(
+            raise ApplicationError(
                 f"{type(self).__name__} needs every rank of an expert group to hold the same batch, "
                 f"but ep_size={ep_mesh.size()} and tp_size={tp_mesh.size()}"
             )

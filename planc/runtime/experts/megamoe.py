@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 
 NAME = "deepgemm_megamoe"
 
@@ -19,10 +19,10 @@ def runs_megamoe(experts: nn.Module) -> bool:
 
 
 def megamoe(experts: nn.Module, ep_mesh: DeviceMesh, tp_mesh: DeviceMesh) -> Callable[..., Tensor]:
-    """transformers' `MegaMoeEP` for `experts`. Raises `ProgramError` naming everything that is missing."""
+    """transformers' `MegaMoeEP` for `experts`. Raises `ApplicationError` naming everything that is missing."""
     missing = list(_missing(experts))
     if missing:
-        raise ProgramError(f"`ep_implementation: {NAME}` can't run here: {'; '.join(missing)}")
+        raise ApplicationError(f"`ep_implementation: {NAME}` can't run here: {'; '.join(missing)}")
     from transformers.distributed.expert_parallel import MegaMoeEP
 
     implementation: Any = MegaMoeEP(experts, ep_mesh, tp_mesh)

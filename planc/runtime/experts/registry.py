@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.experts.all_reduce import AllReduce
 from planc.runtime.experts.all_to_all import AllToAll
 from planc.runtime.experts.auto import Auto
@@ -34,8 +34,8 @@ def implementation(name: str) -> Implementation:
     """The implementation called `name`.
 
     Looks into planc's own, registered ones and those of installed packages (`planc.styles.registry`), and the classes
-    registered with transformers' `EPImplementationInterface`. Raises `ProgramError` naming those that exist, or saying
-    why one can't be loaded.
+    registered with transformers' `EPImplementationInterface`. Raises `ApplicationError` naming those that exist, or
+    saying why one can't be loaded.
     """
     if name in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[name]
@@ -43,7 +43,7 @@ def implementation(name: str) -> Implementation:
         try:
             found: Implementation = registry.ep_implementation_class(name)
         except Exception as error:  # a package's own code
-            raise ProgramError(f"the expert implementation `{name}` can't be loaded: {error}") from error
+            raise ApplicationError(f"the expert implementation `{name}` can't be loaded: {error}") from error
         return found
     from transformers.distributed.expert_parallel import EPImplementationInterface
 
@@ -52,4 +52,4 @@ def implementation(name: str) -> Implementation:
         known: Implementation = theirs[name]
         return known
     names = sorted({*registry.ep_implementation_names(), *theirs})
-    raise ProgramError(f"there is no expert implementation `{name}`; registered ones are {', '.join(names)}")
+    raise ApplicationError(f"there is no expert implementation `{name}`; registered ones are {', '.join(names)}")

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from planc.ir.operations import DivideInput, SumOutputGradient, TransformInput, TransformOutput
 from planc.runtime.collectives import Change, SumGradientOfLastFeatures, change
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.interpreter.application import Application, handles
 
 
@@ -26,8 +26,8 @@ def _change(operation: TransformInput | TransformOutput, application: Applicatio
     group = application.meshes.group(operation.axis)
     try:
         return change(operation.source, operation.target, operation.gradient, group, operation.size)
-    except ProgramError as error:
-        raise ProgramError(f"{operation.op} of `{operation.module}`: {error}") from None
+    except ApplicationError as error:
+        raise ApplicationError(f"{operation.op} of `{operation.module}`: {error}") from None
 
 
 @handles(DivideInput)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from planc.ir.operations import Operation
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.interpreter.forward import Surroundings
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.mesh import Meshes
@@ -58,18 +58,18 @@ class Application:
         self._modules = dict(self.model.named_modules(remove_duplicate=False))
 
     def module(self, name: str) -> nn.Module:
-        """The module of that name. Raises `ProgramError` when the model has none."""
+        """The module of that name. Raises `ApplicationError` when the model has none."""
         try:
             return self._modules[name]
         except KeyError:
-            raise ProgramError(f"the program names the module `{name}`, which this model doesn't have") from None
+            raise ApplicationError(f"the program names the module `{name}`, which this model doesn't have") from None
 
     def owner(self, parameter: str) -> tuple[nn.Module, str]:
         """The module that holds `parameter`, and the parameter's name in it."""
         module_name, _, name = parameter.rpartition(".")
         module = self.module(module_name)
         if module._parameters.get(name) is None:
-            raise ProgramError(f"the program names the parameter `{parameter}`, which this model doesn't have")
+            raise ApplicationError(f"the program names the parameter `{parameter}`, which this model doesn't have")
         return module, name
 
     def around(self, name: str) -> Surroundings:
@@ -119,7 +119,7 @@ def load_handlers() -> None:
 def apply_operations(model: nn.Module, operations: Iterable[Operation], meshes: Meshes) -> nn.Module:
     """Shard `model` in place and install its transforms, in program order; returns `model`.
 
-    The model may be on the meta device. Raises `ProgramError` before anything is changed when the program names a
+    The model may be on the meta device. Raises `ApplicationError` before anything is changed when the program names a
     module or parameter that the model doesn't have, or an operation that this runtime doesn't know.
     """
     load_handlers()
@@ -136,7 +136,7 @@ def apply_operations(model: nn.Module, operations: Iterable[Operation], meshes: 
 
 def _refuse_unknown(operation: Operation, application: Application) -> None:
     if type(operation) not in HANDLERS:
-        raise ProgramError(f"this runtime doesn't know the operation `{operation.op}`")
+        raise ApplicationError(f"this runtime doesn't know the operation `{operation.op}`")
     if (parameter := getattr(operation, "parameter", None)) is not None:
         application.owner(parameter)
     elif (module := getattr(operation, "module", None)) is not None:

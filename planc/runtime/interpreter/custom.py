@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from planc.ir.operations import CustomStyle
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.interpreter.application import Application, handles
 
 
@@ -34,6 +34,6 @@ def _find(operation: CustomStyle) -> Any:
     from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES
 
     if operation.style not in ALL_PARALLEL_STYLES:
-        raise ProgramError(f"no style is registered under the name `{operation.style}` (for `{operation.target}`)")
+        raise ApplicationError(f"no style is registered under the name `{operation.style}` (for `{operation.target}`)")
     style = ALL_PARALLEL_STYLES[operation.style]
     return type(style)(**dict(operation.arguments)) if operation.arguments else style

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 
 Forward = Callable[..., Any]
 TensorChange = Callable[[Tensor], Tensor]
@@ -87,7 +87,7 @@ def _change_input(
 
 def _change_output(output: Any, changes: tuple[TensorChange, ...], name: str) -> Any:
     if not isinstance(output, Tensor):
-        raise ProgramError(
+        raise ApplicationError(
             f"the program changes the output of `{name}`, which is a {type(output).__name__} and not one tensor"
         )
     for change in changes:

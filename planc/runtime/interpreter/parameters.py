@@ -5,7 +5,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, distribute_tensor
 
 from planc.ir.operations import ShardParameter
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.interpreter.application import Application, handles
 from planc.runtime.placements import to_torch
 
@@ -20,7 +20,7 @@ def shard_parameter(operation: ShardParameter, application: Application) -> None
     placement = to_torch(operation.placement, parameter.ndim)
     if isinstance(parameter, DTensor):
         if parameter.device_mesh != mesh or parameter.placements != (placement,):
-            raise ProgramError(
+            raise ApplicationError(
                 f"the program shards `{operation.parameter}` as {operation.placement} on {operation.axis}, but as "
                 f"{parameter.placements} under another of its names"
             )

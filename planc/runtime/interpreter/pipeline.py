@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from planc.ir.operations import SplitStages
-from planc.runtime.errors import ProgramError
+from planc.runtime.errors import ApplicationError
 from planc.runtime.interpreter.application import Application, handles
 
 
@@ -129,4 +129,6 @@ def _shape_of_states(given: dict[str, Any], hidden_size: int) -> tuple[int, ...]
         return tuple(embedded.shape)
     if (ids := given.get("input_ids")) is not None:
         return (*ids.shape[:2], hidden_size)
-    raise ProgramError("a pipeline stage needs `input_ids` or `inputs_embeds` to know the shape of what it receives")
+    raise ApplicationError(
+        "a pipeline stage needs `input_ids` or `inputs_embeds`: they tell the shape of what it receives"
+    )
