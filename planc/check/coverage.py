@@ -1,7 +1,7 @@
 """How many bytes a plan takes off each rank."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -25,13 +25,14 @@ class Share:
     stage: int | None = None
 
 
-def coverage(context: CheckContext) -> Coverage:
+def coverage(context: CheckContext, shares: Sequence[Share] | None = None) -> Coverage:
     """The bytes of the model, of the fullest rank, and of an even split; what every rank holds whole.
 
-    A tied parameter counts once. Blocks are `torch.chunk`'s: the first rank's are never smaller than another's. With
-    FSDP every parameter is sharded, rule or not, because the model itself is wrapped last.
+    `shares` are those of `parameter_shares`, where they are at hand. A tied parameter counts once. Blocks are
+    `torch.chunk`'s: the first rank's are never smaller than another's. With FSDP every parameter is sharded, rule or
+    not, because the model itself is wrapped last.
     """
-    shares = parameter_shares(context)
+    shares = parameter_shares(context) if shares is None else shares
     total = sum(share.whole for share in shares)
     alone = context.layout.world_size == 1
     whole = sorted((s for s in shares if not s.is_sharded and not alone), key=lambda s: -s.whole)

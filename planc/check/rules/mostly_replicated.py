@@ -44,9 +44,11 @@ class MostlyReplicated(Rule):
         whole = [share for share in shares if share.name not in cut]
         total = sum(share.whole for share in shares)
         left = sum(share.whole for share in whole)
-        sums = coverage(context)
+        if not total or left / total <= MOST:
+            return
+        sums = coverage(context, shares)
         # FSDP may deal out what tp and ep leave whole: then no rank holds more than its part.
-        if total and left / total > MOST and sums.bytes_per_rank > UNEVEN * sums.bytes_even:
+        if sums.bytes_per_rank > UNEVEN * sums.bytes_even:
             yield self._found(context, sums, whole, 1 - left / total)
 
     def _found(self, context: CheckContext, sums: Coverage, whole: list[Share], part: float) -> Diagnostic:
