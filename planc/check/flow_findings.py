@@ -194,18 +194,24 @@ def culprits(context: "CheckContext") -> Mapping[tuple[Any, ...], Culprit]:
     # Behind a fault another one may hide: a repair may bring out what is wrong with the model's own plan.
     own = {_mark(problem) for problem, _ in _own_analysis(context).problems}
     count = len(open_problems.keys() - own)
-    trials = 0
+    trials, lost = 0, _lost(analysis)
     for key, style, rule, from_model, changes in _repairs(context, list(open_problems.values())):
         if not open_problems or trials >= _MOST_TRIALS:
             break
         trials += 1
-        left = {_mark(problem) for problem, _ in analysis.with_styles(changes).problems}
-        if len(left - own) > count:
+        tried = analysis.with_styles(changes)
+        left = {_mark(problem) for problem, _ in tried.problems}
+        if len(left - own) > count or _lost(tried) > lost:
             continue
         for mark in [mark for mark in open_problems if mark not in left]:
             del open_problems[mark]
             found[mark] = Culprit(key, rule, style, from_model)
     return found
+
+
+def _lost(analysis: FlowAnalysis) -> int:
+    """How much could not be followed."""
+    return sum(len(judgement.unfollowed) for judgement in analysis.judgements)
 
 
 def _own_analysis(context: "CheckContext") -> FlowAnalysis:

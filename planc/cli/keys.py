@@ -26,16 +26,32 @@ def parsed(text: str) -> "Key":
 
 
 def explain_key(text: str, context: "CheckContext") -> str:
-    """What `text`, a key, names, and which rules decide what that gets. Raises click.UsageError if it names nothing."""
+    """What `text`, a key, names, which rules decide what that gets, and what flows through its modules.
+
+    Raises click.UsageError if it names nothing, and no rule of the model's own plan has this key.
+    """
+    from planc.flow.picture import explain
     from planc.resolve.index import NameIndex
 
     names = NameIndex(context.manifest).names(parsed(text))
     if not names:
+        dead = [rule for rule in context.rules("model") if rule.key.text == text]
+        if dead:
+            return "".join(f"{line}\n" for line in _unbuilt(dead, context))
         raise click.UsageError(f"`{text}` matches nothing in {context.manifest.file.class_name}")
     outcomes: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         outcomes.setdefault(tuple(_outcome(name, context)), []).append(name)
-    return "\n".join("\n".join(_paragraph(lines, names)) for lines, names in outcomes.items()) + "\n"
+    paragraphs = ["\n".join(_paragraph(lines, names)) for lines, names in outcomes.items()]
+    flow = explain(context.flow, names)
+    return "\n".join([*paragraphs, *(["", flow.removesuffix("\n")] if flow else [])]) + "\n"
+
+
+def _unbuilt(rules: "list[PlanRule]", context: "CheckContext") -> Iterator[str]:
+    """What to say of a key that is in the model's own plan for other configs (PL102)."""
+    yield f"`{rules[0].key.text}` names nothing that this config of {context.manifest.file.class_name} builds"
+    for rule in rules:
+        yield f"  {rule.plan}: the model's own plan has {_quoted(rule)} for other configs"
 
 
 def _paragraph(lines: tuple[str, ...], names: list[str]) -> Iterator[str]:

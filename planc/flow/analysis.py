@@ -88,9 +88,10 @@ def analyse(manifest: Manifest, layout: Layout, resolved: ResolvedPlan) -> FlowA
     foreign: list[str] = []
     for name, assignment in resolved.tp.items():
         style = create(assignment.style, "tp")
-        if style is None or isinstance(style, ForeignStyle):
+        if isinstance(style, ForeignStyle):
             foreign.append(name)
-        elif not _objects(style, name, manifest):
+        # What is no style, or none with these arguments, another rule says (PL106, PL902, PL108).
+        elif style is not None and not _objects(style, name, manifest):
             styles[name] = style
     opaque = frozenset(
         name
@@ -131,8 +132,11 @@ def _analyse(
     opaque: frozenset[str],
 ) -> FlowAnalysis:
     ranks = _ranks(manifest, layout, styles)
+    # A style on a parameter alone is one on whatever its module computes.
+    closed = frozenset(name if name in manifest.modules else name.rpartition(".")[0] for name in foreign)
     judgements = tuple(
-        _judge(flow, manifest, styles, ranks, variant, opaque) for variant in _variants(flow, styles, opaque)
+        _judge(flow, manifest, styles, ranks, variant, opaque, closed)
+        for variant in _variants(flow, styles, opaque | closed)
     )
     return FlowAnalysis(flow, judgements, foreign, styles, manifest, layout, opaque)
 
@@ -144,9 +148,10 @@ def _judge(
     ranks: Ranks,
     variant: Mapping[str, tuple[str, ...]],
     opaque: frozenset[str],
+    foreign: frozenset[str],
 ) -> Judgement:
     renamed = {recorded: layers[0] for recorded, layers in variant.items()}
-    model = PlacedModel(manifest, styles, ranks, renamed, opaque)
+    model = PlacedModel(manifest, styles, ranks, renamed, opaque, foreign)
     first = forward(flow, model)
     layers = {group[0]: group for group in variant.values()}
     return Judgement(model, first, backward(first, model), layers)

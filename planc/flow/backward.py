@@ -61,10 +61,13 @@ class _Pass:
         return self.result
 
     def _opaque(self, op: Operation) -> None:
-        """Modules of another axis: what enters them gets a complete gradient."""
-        if op.name in ("enter",):
+        """Modules of another axis: what enters them gets a complete gradient; an unknown one where the style is so."""
+        if op.name == "enter":
+            name = f"{self.model.name(self.flow.modules[op.module])}."
+            is_foreign = any(name.startswith(f"{module}.") for module in self.model.foreign)
+            gradient = Gradient.UNKNOWN if is_foreign else Gradient.COMPLETE
             for value in op.inputs:
-                self._add(value, Gradient.COMPLETE, -1)
+                self._add(value, gradient, -1)
 
     def _operation(self, number: int, op: Operation) -> None:
         boundary = self.forward.boundaries.get(number)

@@ -59,16 +59,17 @@ class _Pass:
         self._special = {value for value in self._parameters if model.placement(self._parameters[value])[0] is not None}
 
     def run(self) -> Forward:
-        opaque: int | None = None
+        closed: int | None = None
         special = self._special
         for number, op in enumerate(self.flow.operations):
-            if opaque is not None:
+            if closed is not None:
                 self.result.skipped.add(number)
-                if op.name == "leave" and op.module == opaque:
-                    opaque = None
+                if op.name == "leave" and op.module == closed:
+                    self._leave_closed(op)
+                    closed = None
                 continue
-            if op.name == "enter" and self.model.name(self.flow.modules[op.module]) in self.model.opaque:
-                opaque = op.module
+            if op.name == "enter" and self._is_closed(op):
+                closed = op.module
                 continue
             if "in_place" in op.keywords and self.flow.differentiable[op.outputs[0]]:
                 self._in_place(op)
@@ -84,6 +85,21 @@ class _Pass:
             special.update(value for value in op.outputs if self.types[value] is not WHOLE)
         self._outputs()
         return self.result
+
+    def _name(self, op: Operation) -> str:
+        return self.model.name(self.flow.modules[op.module])
+
+    def _is_closed(self, op: Operation) -> bool:
+        """Whether the pass doesn't look into the module that `op` enters."""
+        name = self._name(op)
+        return name in self.model.opaque or name in self.model.foreign
+
+    def _leave_closed(self, op: Operation) -> None:
+        if self._name(op) not in self.model.foreign:
+            return
+        for value in op.outputs:
+            self.types[value] = Unknown("a style that is not known inside")
+            self._special.add(value)
 
     def _boundary(self, number: int) -> Boundary | None:
         name = self.flow.modules[number]

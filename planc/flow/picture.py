@@ -1,6 +1,6 @@
 """The typed picture of a model under a plan: what flows into and out of each module, as text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from planc.flow.analysis import FlowAnalysis, Judgement
@@ -108,20 +108,35 @@ def _readers(judgement: Judgement, value: int) -> Iterator[str]:
         yield name if op.name in ("enter", "leave") else f"`{op.name}` in {name or 'the model'}"
 
 
+_LEGEND = "R: whole, S(-1): a part of the last dim, P: a partial sum, ?: not known; after ~ the gradient's type"
+
+
 def show(analysis: FlowAnalysis) -> str:
     """The picture of each kind of layer: a module a line, with its style, and types and gradients in and out.
 
-    `R` whole, `S(-1)` a part of the last dim, `P` a partial sum; `~` stands before the gradient's type.
+    Layers that the plan treats apart are blocks of their own after the first.
     """
     if not analysis.judgements:
-        return "no dataflow: the model could not be watched, or the plan shards nothing\n"
-    rows: dict[tuple[str, ...], None] = {}
+        return _without_picture(analysis)
+    blocks: list[list[tuple[str, ...]]] = []
+    seen: set[tuple[str, ...]] = set()
     for judgement in analysis.judgements:
-        for passage in passages(judgement):
-            rows.setdefault(_row(passage))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(lines) + "\n"
+        rows = dict.fromkeys(_row(passage) for passage in passages(judgement))
+        blocks.append([row for row in rows if row not in seen])
+        seen.update(rows)
+    widths = [max(len(row[column]) for row in seen) for column in range(4)]
+    lines = ("\n".join(_line(row, widths) for row in block) for block in blocks if block)
+    return "\n\n".join((*lines, _LEGEND)) + "\n"
+
+
+def _line(row: tuple[str, ...], widths: Sequence[int]) -> str:
+    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _without_picture(analysis: FlowAnalysis) -> str:
+    if analysis.flow is None:
+        return "no types: the model could not be watched\n"
+    return "no types: without tensor parallelism every value is whole\n"
 
 
 def _row(passage: Passage) -> tuple[str, ...]:

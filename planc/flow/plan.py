@@ -49,7 +49,8 @@ class PlacedModel:
     """A model under a plan, as a flow of it sees it.
 
     `styles` are by the concrete name of a module or parameter; `renamed` maps a layer that was recorded to the one that
-    is judged in its place. Modules of `opaque` are handled by another axis and keep whole values whole.
+    is judged in its place. Modules of `opaque` are handled by another axis and keep whole values whole; what comes out
+    of those of `foreign` is unknown.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class PlacedModel:
         ranks: Ranks,
         renamed: Mapping[str, str] | None = None,
         opaque: frozenset[str] = frozenset(),
+        foreign: frozenset[str] = frozenset(),
     ) -> None:
-        self.manifest, self.styles, self.ranks, self.opaque = manifest, styles, ranks, opaque
+        self.manifest, self.styles, self.ranks = manifest, styles, ranks
+        self.opaque, self.foreign = opaque, foreign
         self._renamed = dict(renamed or {})
         self._shared = dict(manifest.file.ties)
         self._types: dict[str, StyleType] = {}

@@ -26,8 +26,7 @@ def test_released_plan(model_type: str) -> None:
         checked = context(facts, sizes)
         if "ep_size" in sizes and not expert_counts(checked):
             continue
-        # What layout types say of released plans (PL4xx) has tests of its own.
-        found = report(checked, ignore=("PL4",))
+        found = report(checked)
         judged = JUDGED[name].get(model_type, {})
         assert set(codes(found, "error", "warning", "unknown")) == set(judged), f"{name}\n{text(found)}"
 

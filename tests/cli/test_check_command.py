@@ -222,3 +222,35 @@ def test_a_warm_check_imports_no_library_that_it_does_not_need(folder: Path) -> 
     (folder / "plan.yaml").write_text("tp_size: 8\n")
     result = subprocess.run([sys.executable, "-c", WARM], capture_output=True, text=True)
     assert result.stderr.splitlines()[-1] == "1 []"
+
+
+def test_types_are_shown_before_the_findings(planc: Planc, folder: Path) -> None:
+    (folder / "plan.yaml").write_text("tp_size: 2\ntp_plan:\n  model.layers.[0-3].mlp.down_proj: colwise\n")
+    result = planc("check", "qwen3-8b", "plan.yaml", "--show-types")
+    title, _, *lines = result.out.splitlines()
+    assert (result.status, title) == (1, "plan.yaml on qwen3-8b")
+    rows = [line.split() for line in lines]
+    assert ["down_proj", "x4", "colwise", "S(-1)", "~?", "->", "wrong", "~?"] in rows
+    assert ["o_proj", "x32", "rowwise", "S(-1)", "~S(-1)", "->", "R", "~R"] in rows
+    assert lines[-1].startswith("1 plan checked: 1 error")
+
+
+def test_types_of_several_plans(planc: Planc, folder: Path) -> None:
+    for name, size in (("one.yaml", 1), ("two.yaml", 2)):
+        (folder / name).write_text(f"tp_size: {size}\n")
+    out = planc("check", "qwen3-8b", "one.yaml", "two.yaml", "--show-types").out
+    alone, both = out.split("two.yaml on qwen3-8b\n")
+    assert alone == "one.yaml on qwen3-8b\n\nno types: without tensor parallelism every value is whole\n\n"
+    assert "embedding_rowwise" in both
+
+
+@pytest.mark.parametrize("format_name", ["concise", "json", "sarif", "github"])
+def test_types_are_text(format_name: str, planc: Planc) -> None:
+    result = planc("check", "qwen3-8b", "--tp-size", "2", "--show-types", "--output-format", format_name)
+    assert (result.status, result.out) == (2, "")
+    assert f"text only, not `{format_name}`" in result.err
+
+
+def test_types_of_a_plan_that_can_not_be_read(planc: Planc, folder: Path) -> None:
+    (folder / "plan.yaml").write_text("[")
+    assert planc("check", "qwen3-8b", "plan.yaml", "--show-types") == planc("check", "qwen3-8b", "plan.yaml")

@@ -173,7 +173,7 @@ def as_fields(sizes: list[str]) -> list[str]:
     return [f"{o.removeprefix('--').replace('-', '_')}: {n}" for o, n in zip(sizes[::2], sizes[1::2], strict=True)]
 
 
-@pytest.mark.parametrize("words", [["resolve"], ["explain", "model.layers.*.mlp"], ["init"], ["check"]])
+@pytest.mark.parametrize("words", [["resolve"], ["explain", "model.layers.*.mlp"], ["init"], ["check", "--show-types"]])
 def test_names_do_not_steer_the_terminal(words: list[str], planc: Planc, folder: Path) -> None:
     content = json.loads(planc("manifest", MODEL).out)
     content["name"] = content["class_name"] = "a\x1b[2Jb"
@@ -265,6 +265,31 @@ def test_explain_a_key(planc: Planc, folder: Path) -> None:
     weight = planc("explain", "model.layers.7.self_attn.q_proj.weight", MODEL, "plan.yaml").out
     assert "tp: colwise, as its module, from `model.layers.*.self_attn.q_proj: colwise`" in weight
     assert "fsdp: nothing" in weight
+
+
+def test_explain_shows_what_flows_through_a_module(planc: Planc) -> None:
+    words = ["explain", "model.layers.*.mlp.down_proj", "qwen3-8b"]
+    flow = """
+model.layers.*.mlp.down_proj (36 modules): rowwise
+  in  S(-1), gradient S(-1), from model.layers.*.mlp.act_fn, model.layers.*.mlp.up_proj
+      made by model.layers.*.mlp.gate_proj.weight (colwise)
+  out R, gradient R, to model.layers.*.mlp
+"""
+    assert planc(*words, "--tp-size", "2").out.endswith(flow)
+    assert "gradient" not in planc(*words).out
+
+
+@pytest.mark.parametrize("sizes", [[], ["--tp-size", "2"]])
+def test_explain_a_key_for_other_configs(sizes: list[str], planc: Planc) -> None:
+    result = planc("explain", "model.layers.*.mlp.up_proj", MODEL, *sizes)
+    assert (result.status, result.out.splitlines()) == (
+        0,
+        [
+            "`model.layers.*.mlp.up_proj` names nothing that this config of Qwen3MoeForCausalLM builds",
+            "  tp: the model's own plan has `model.layers.*.mlp.up_proj: colwise` (<Qwen3MoeForCausalLM.tp_plan>:13) "
+            "for other configs",
+        ],
+    )
 
 
 @pytest.mark.parametrize("key", ["model.layers.*.q_prj", "model..x", "[", ""])

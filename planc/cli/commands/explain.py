@@ -23,7 +23,7 @@ def command(given: Inputs, what: str | None, everything: bool) -> int:
     """Print the documentation of a code (PL301, kv-heads-not-divisible), or what becomes of a key.
 
     With KEY and a MODEL or PLAN: which modules and parameters the key names, what each gets, from which rule, and which
-    rules that one hides.
+    rules that one hides; then what flows into and out of these modules under the TP plan, and where it comes from.
     """
     if everything:
         write("".join(f"{c.code}  {c.severity:<8} {c.name:<34} {_first(c)}\n" for c in all_codes().values()))
