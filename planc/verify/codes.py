@@ -111,6 +111,23 @@ class WrongUpdate:
     code: ClassVar[Code]
 
 
+@define("PL707", "wrong-checkpoint", Severity.ERROR)
+class WrongCheckpoint:
+    """What is saved under the plan and loaded again isn't what was saved.
+
+    The sharded copy computes what the whole one does. Its checkpoint, written by the ranks together, can't be written,
+    can't be read, or holds other weights, bit for bit. It was read in one process by transformers' `from_pretrained`
+    and by planc's own loader; what the whole copy loses on the same way, without any plan, doesn't count.
+
+    Example: a style of your own that leaves a parameter on each rank with a shape of its own, without saying which part
+    of the whole it is.
+
+    Use instead a placement that describes the bytes that each rank holds.
+    """
+
+    code: ClassVar[Code]
+
+
 @define("PL710", "not-verified", Severity.UNKNOWN)
 class NotVerified:
     """No verdict: the plan could not be tried, or what was tried can't tell right from wrong.

@@ -10,7 +10,7 @@ from planc.layouts.layout import Layout
 from planc.verify.observing import Observation
 from planc.verify.reference import Reference, largest, tensors
 
-Part = Literal["weights", "inference", "training", "gradients", "stepped"]
+Part = Literal["weights", "inference", "training", "gradients", "stepped", "saved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,23 @@ def _batch_of(rank: int, layout: Layout) -> int:
 def _on_rank(reference: Reference, observation: Observation, rank: int, batch: int) -> Iterator[Departure]:
     expected = reference.observation
     for name, tensor in expected.weights.items():
-        yield from _compare("weights", name, rank, tensor, observation.weights.get(name), 0.0)
+        yield from compare("weights", name, rank, tensor, observation.weights.get(name), 0.0)
     parts: tuple[Part, ...] = ("inference", "training")
     for part in parts:
         for name, tensor in tensors(observation, part).items():
             own = f"{batch}.{name.partition('.')[2]}"
             tolerance = reference.tolerances[part][own]
-            yield from _compare(part, own.partition(".")[2], rank, tensors(expected, part)[own], tensor, tolerance)
+            yield from compare(part, own.partition(".")[2], rank, tensors(expected, part)[own], tensor, tolerance)
     for part in ("gradients", "stepped"):
         found = tensors(observation, part)
         for name, tensor in tensors(expected, part).items() if found else ():
-            yield from _compare(part, name, rank, tensor, found.get(name), reference.tolerances[part][name])
+            yield from compare(part, name, rank, tensor, found.get(name), reference.tolerances[part][name])
 
 
-def _compare(
+def compare(
     part: Part, name: str, rank: int, expected: Tensor, found: Tensor | None, tolerance: float
 ) -> Iterator[Departure]:
+    """The departure of one tensor by more than `tolerance`, if it does."""
     scale = largest(expected)
     if found is None or found.shape != expected.shape:
         yield Departure(part, name, rank, scale, scale, shape=tuple(found.shape) if found is not None else ())

@@ -21,7 +21,8 @@ class VerifyReport:
 
     `report` has what the renderers print. `unseen` are parameters of the copy that nothing it computes depends on;
     `seen` is the smallest ratio, over all others, of a gradient's largest element to its tolerance. `experts` are the
-    experts implementations that were tried.
+    experts implementations that were tried, `reloaded` the readers that gave back what the ranks saved: `transformers`'
+    own, and `planc`.
     """
 
     verdict: Verdict
@@ -29,6 +30,7 @@ class VerifyReport:
     unseen: tuple[str, ...] = ()
     seen: float = 0.0
     experts: tuple[str, ...] = ()
+    reloaded: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property

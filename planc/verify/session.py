@@ -24,6 +24,7 @@ from planc.verify.observing import Steps, outputs
 from planc.verify.outcome import Verdict, VerifyReport
 from planc.verify.quiet import quiet
 from planc.verify.reference import Reference, largest, reference
+from planc.verify.reloading import save_and_reload
 from planc.verify.sensitivity import untold_parameters, visibility
 from planc.verify.telling import findings
 from planc.verify.trial import Laboratory, RankKind, Stopped, Trial
@@ -117,14 +118,22 @@ def _verify(
             trial = laboratory.trial(application, Steps() if tried else None, experts)
             tried.append(experts or "as the model runs them")
             timer.lap("ranks")
+            if trial.stopped is not None and trial.stopped.lost:
+                return _unknown(report, f"rank {trial.stopped.rank} was lost: {trial.stopped.error}")
             if not trial.agrees:
                 blames, first, running = _explain(case, whole, context, application, trial, experts)
                 timer.lap("blame")
                 found = tuple(findings(trial, blames, first, running, experts))
                 return replace(_refuted(report, found, timer), experts=tuple(tried))
+        saved = save_and_reload(laboratory, application)
+        timer.lap("reload")
+        if saved.lost is not None:
+            return _unknown(report, f"rank {saved.lost.rank} was lost while saving: {saved.lost.error}")
+        if saved.finding is not None:
+            return replace(_refuted(report, (saved.finding,), timer), experts=tuple(tried))
     finally:
         laboratory.close()
-    return _agreed(case, whole, context, report, tuple(tried), timer)
+    return replace(_agreed(case, whole, context, report, tuple(tried), timer), reloaded=saved.readers)
 
 
 def _refuted(report: Report, found: tuple[Diagnostic, ...], timer: _Timer) -> VerifyReport:
@@ -170,10 +179,11 @@ def _explained(
     experts: str | None,
 ) -> tuple[tuple[Blame, ...], FirstDeparture | None, str]:
     traces = [Trace() for _ in range(case.layout.world_size)]
-    laboratory.observations(application, Steps(), experts, lambda rank, model: traces[rank].attach(model))
+    again = laboratory.observations(application, Steps(), experts, lambda rank, model: traces[rank].attach(model))
+    # Another rank may be the first to fail this time, and the others are then released from wherever they wait.
     running = ""
-    if trial.stopped is not None and traces[trial.stopped.rank].running:
-        running = traces[trial.stopped.rank].running[-1]
+    if trial.stopped is not None and isinstance(again, Stopped) and traces[again.rank].running:
+        running = traces[again.rank].running[-1]
     first = None
     if any(departure.part in ("inference", "training") for departure in trial.departures):
         first = first_departure(_whole_trace(case, laboratory).outputs, [trace.outputs for trace in traces])
@@ -203,5 +213,5 @@ def _agreed(
         whole.unseen,
         visibility(whole),
         experts,
-        dict(timer.seconds),
+        seconds=dict(timer.seconds),
     )

@@ -1,13 +1,16 @@
 """Apply a plan to a copy on simulated ranks, and compare."""
 
 import copy
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from torch import nn
 
 from planc.layouts.layout import Layout
+from planc.runtime.checkpoint.saving import save_pretrained
 from planc.runtime.mesh import Meshes, build_meshes
 from planc.verify.applying import Application
 from planc.verify.comparing import Departure, departures
@@ -28,11 +31,15 @@ Watch = Callable[[int, nn.Module], None]
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The ranks didn't finish: `phase` is `apply`, `inference`, `training`, `backward`, `step` or `gather`."""
+    """The ranks didn't finish: `phase` is `apply`, `inference`, `training`, `backward`, `step`, `gather` or `save`.
+
+    `lost` where a rank neither ended nor raised, which says nothing about the plan.
+    """
 
     phase: str
     rank: int
     error: str
+    lost: bool = False
 
     @property
     def refused(self) -> bool:
@@ -61,7 +68,8 @@ class Laboratory:
         self.layout = layout
         count = layout.world_size
         self._ranks: Ranks = RankThreads(count) if kind == "threads" else RankProcesses(count)
-        self._meshes: dict[int, Meshes] = {}
+        # Of the calling rank: threads may be replaced by others, with process groups of their own.
+        self._meshes = threading.local()
 
     def close(self) -> None:
         """End the ranks."""
@@ -83,9 +91,28 @@ class Laboratory:
             return self._observe(rank, application, steps, experts, watch)
 
         with gradients_divided_as_in_single():
-            outcome = self._ranks.observe(work)
+            return self._run(work)
+
+    def save(self, application: Application, folder: Path) -> Stopped | None:
+        """Apply, and save the sharded copy with the runtime's own writer, before anything ran."""
+
+        def work(rank: int) -> Observation:
+            phase = "apply"
+            try:
+                own = self._applied(copy.deepcopy(self.model), application)
+                phase = "save"
+                save_pretrained(own, folder)
+            except Exception as error:
+                raise InPhaseError.of(phase, error) from error
+            return Observation()
+
+        found = self._run(work)
+        return found if isinstance(found, Stopped) else None
+
+    def _run(self, work: Callable[[int], Observation]) -> Sequence[Observation] | Stopped:
+        outcome = self._ranks.observe(work)
         if (failure := outcome.failure) is not None:
-            return Stopped(failure.phase, failure.rank, failure.error)
+            return Stopped(failure.phase, failure.rank, failure.error, failure.lost)
         return outcome.results
 
     def _observe(
@@ -98,18 +125,22 @@ class Laboratory:
             now = name
 
         try:
-            if rank not in self._meshes:
-                self._meshes[rank] = build_meshes(self.layout, "cpu")
             own = copy.deepcopy(self.model)
             if experts is not None:
                 use_experts(own, experts)
             if watch is not None:
                 watch(rank, own)
-            with Exact():
-                sharded = application.apply(own, self._meshes[rank])
+            sharded = self._applied(own, application)
             return observe(sharded, [self._batch(rank)], steps, phase)
         except Exception as error:  # whatever a plan makes a model raise is what we are here to see
-            raise InPhaseError(now, f"{type(error).__name__}: {error}") from error
+            raise InPhaseError.of(now, error) from error
+
+    def _applied(self, own: nn.Module, application: Application) -> nn.Module:
+        if not hasattr(self._meshes, "own"):
+            self._meshes.own = build_meshes(self.layout, "cpu")
+        meshes: Meshes = self._meshes.own
+        with Exact():
+            return application.apply(own, meshes)
 
     def _batch(self, rank: int) -> Batch:
         place = self.layout.coordinates(rank)

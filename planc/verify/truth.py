@@ -25,7 +25,8 @@ def truth(model: str | PreTrainedConfig, rules: Mapping[str, str], tp_size: int)
     `model` is a model type (its default config) or a config. `rules` maps names, concrete or with `*` for layer
     numbers, to styles; nothing is added to them. `refused`: transformers raises while it applies the plan; `crash`: the
     model then doesn't run; `wrong_forward` and `wrong_gradient`: it runs and departs from the copy run whole, in that
-    part first; `unknown`: there is no copy, or none that can tell. The copy is built once for a model and a size.
+    part first; `unknown`: there is no copy, or none that can
+    tell, or a rank was lost. The copy is built once for a model and a size.
     """
     bench = TruthBench.of(model if isinstance(model, PreTrainedConfig) else _default(model), tp_size)
     return bench.judge(rules) if bench is not None else "unknown"
@@ -77,6 +78,8 @@ def expanded(copied: SmallCopy, rules: Mapping[str, str]) -> dict[str, str]:
 
 def verdict(trial: Trial) -> Truth:
     """The outcome of a trial in one word."""
+    if trial.stopped is not None and trial.stopped.lost:
+        return "unknown"
     if trial.stopped is not None:
         return "refused" if trial.stopped.refused else "crash"
     parts = {departure.part for departure in trial.departures}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planc.analysis import Settings, analyse
+from planc.analysis import PlanLike, Settings, analyse
 from planc.api import arguments
 from planc.verify.outcome import VerifyReport
 from planc.verify.session import verify
@@ -13,7 +13,7 @@ from planc.verify.trial import RankKind
 
 
 def run(
-    folder: Path, model: Mapping[str, Any], plan: object, layout: Mapping[str, int], ranks: RankKind = "threads"
+    folder: Path, model: Mapping[str, Any], plan: PlanLike, layout: Mapping[str, int], ranks: RankKind = "threads"
 ) -> VerifyReport:
     """The verdict on `plan` for the model with these config fields."""
     (folder / "config.json").write_text(json.dumps(model))

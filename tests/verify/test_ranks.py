@@ -1,13 +1,17 @@
 """Threads and processes as ranks."""
 
 import json
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from planc.verify.observing import Observation
+from planc.verify.ranks import threads
 from planc.verify.ranks.outcome import InPhaseError, Ranks
 from planc.verify.ranks.processes import RankProcesses
 from planc.verify.ranks.threads import RankThreads
@@ -53,12 +57,85 @@ def test_one_failure_releases_the_others(kind: type[RankThreads | RankProcesses]
     assert again.failure is None
 
 
-def test_a_deadlock_is_a_failure() -> None:
+def test_a_deadlock_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_DEADLOCK_SECONDS", 0.5)
     with RankThreads(2) as ranks:
         outcome = ranks.run(lambda rank: total(rank) if rank == 0 else Observation())
         assert outcome.failure is not None
         assert "wait for each other" in outcome.failure.error
         assert ranks.run(total).failure is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_arrive(kind: type[RankThreads | RankProcesses]) -> None:
+    def work(rank: int) -> Observation:
+        value = torch.tensor([float(rank)])
+        for sender in (1, 2):
+            if rank == 0:
+                dist.recv(value, src=sender)
+            elif rank == sender:
+                dist.send(value, dst=0)
+        return Observation(weights={"value": value})
+
+    ranks: Ranks = kind(3)
+    try:
+        outcome = ranks.observe(work)
+    finally:
+        ranks.close()
+    assert [float(r.weights["value"]) for r in outcome.results] == [2.0, 1.0, 2.0]
+
+
+def test_waiting_for_a_message_that_nobody_sends_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_DEADLOCK_SECONDS", 0.5)
+
+    def work(rank: int) -> Observation:
+        if rank == 0:
+            dist.recv(torch.ones(1), src=1)
+        return Observation()
+
+    with RankThreads(2) as ranks:
+        failure = ranks.run(work).failure
+        assert failure is not None
+        assert not failure.lost
+        assert ranks.run(total).failure is None
+
+
+@pytest.mark.parametrize("other_fails", [False, True])
+def test_a_rank_that_never_ends_is_left_behind(other_fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "_SECONDS", 0.2)
+    monkeypatch.setattr(threads, "_RELEASED_SECONDS", 0.2)
+    stuck: list[threading.Thread] = []
+
+    def work(rank: int) -> Observation:
+        if rank == 0:
+            stuck.append(threading.current_thread())
+            while True:
+                time.sleep(0.01)
+        if other_fails:
+            raise InPhaseError("training", "ValueError: no")
+        return Observation()
+
+    with RankThreads(2) as ranks:
+        failure = ranks.run(work).failure
+        monkeypatch.undo()
+        assert failure is not None
+        assert (failure.lost, failure.rank) == (not other_fails, int(other_fails))
+        assert ranks.run(total).failure is None
+        stuck[0].join(timeout=10)
+        assert not stuck[0].is_alive()
+        assert ranks.run(total).failure is None
+
+
+def test_an_interpreter_that_lost_its_frames_says_nothing_about_the_plan() -> None:
+    def error_of(thing: object, name: str) -> Exception:
+        try:
+            getattr(thing, name)
+        except AttributeError as error:
+            return error
+        raise AssertionError
+
+    assert InPhaseError.of("training", error_of({}, "f_code")).lost
+    assert not InPhaseError.of("training", error_of({}, "weight")).lost
 
 
 def test_pools_leave_no_process_group_behind() -> None:
@@ -76,9 +153,9 @@ def test_observations_survive_the_wire() -> None:
     assert received.loss == 0.1
     assert torch.equal(received.weights["a.b"], sent.weights["a.b"])
     assert torch.equal(received.inference["0.logits"], sent.inference["0.logits"])
-    error = decode(encode(InPhaseError("apply", "x")))
+    error = decode(encode(InPhaseError("apply", "x", lost=True)))
     assert isinstance(error, InPhaseError)
-    assert (error.phase, error.error) == ("apply", "x")
+    assert (error.phase, error.error, error.lost) == ("apply", "x", True)
     assert isinstance(decode(b""), InPhaseError)
 
 
@@ -93,9 +170,10 @@ SAME = [
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(("model", "plan"), SAME, ids=lambda value: json.dumps(value)[:40])
-def test_processes_give_the_verdict_of_threads(model: dict[str, str], plan: object, tmp_path: Path) -> None:
-    threads, processes = (run(tmp_path, model, plan, {"tp_size": 2}, kind) for kind in ("threads", "gloo"))
-    assert threads.verdict == processes.verdict
-    assert [(d.code, d.key, d.message) for d in threads.diagnostics] == [
+def test_processes_give_the_verdict_of_threads(model: dict[str, str], plan: Any, tmp_path: Path) -> None:
+    simulated, processes = (run(tmp_path, model, plan, {"tp_size": 2}, kind) for kind in ("threads", "gloo"))
+    assert simulated.verdict == processes.verdict
+    assert simulated.reloaded == processes.reloaded
+    assert [(d.code, d.key, d.message) for d in simulated.diagnostics] == [
         (d.code, d.key, d.message) for d in processes.diagnostics
     ]

@@ -74,7 +74,7 @@ def _work(rank: int, count: int, store: Path, work: Callable[[int], Observation]
         return encode(work(rank))
     except BaseException as error:  # reported by the parent
         failure = Failure.of(rank, error)
-        return encode(InPhaseError(failure.phase, failure.error))
+        return encode(InPhaseError(failure.phase, failure.error, failure.lost))
 
 
 def _collect(children: list[tuple[int, int]]) -> Outcome[Observation]:

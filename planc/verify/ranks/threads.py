@@ -5,10 +5,10 @@ collectives meet in memory, and a plain tensor is really one per rank. Under `Lo
 many ranks in one process, a plain tensor passes a collective unchanged, so that a value summed twice goes unseen.
 """
 
+import ctypes
 import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
@@ -20,11 +20,17 @@ from torch.testing._internal.distributed import multi_threaded_pg
 from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGroup, ThreadLocalWorld
 
 from planc.verify.observing import Observation
+from planc.verify.ranks.messages import Messages
 from planc.verify.ranks.outcome import Failure, Outcome
+from planc.verify.ranks.waiting import Waiting
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.05
 _DEADLOCK_SECONDS = 5.0
+_SECONDS = 120.0
+_RELEASED_SECONDS = 30.0
+"""For a piece of work, and for the other ranks to end after one failed."""
+_Done = queue.SimpleQueue[tuple[int, Any, BaseException | None]]
 
 
 class RankThreads:
@@ -35,11 +41,18 @@ class RankThreads:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._store = HashStore()
-        self._work: list[queue.SimpleQueue[Callable[[], Any] | None]] = [queue.SimpleQueue() for _ in range(count)]
-        self._done: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
         _World.enter()
-        self._threads = [threading.Thread(target=self._serve, args=(rank,), daemon=True) for rank in range(count)]
+        self._start()
+
+    def _start(self) -> None:
+        store = HashStore()
+        self._work: list[queue.SimpleQueue[Callable[[], Any] | None]] = [queue.SimpleQueue() for _ in range(self.count)]
+        self._done: _Done = queue.SimpleQueue()
+        self._left = threading.Event()
+        self._threads = [
+            threading.Thread(target=_serve, args=(rank, self.count, store, inbox, self._done, self._left), daemon=True)
+            for rank, inbox in enumerate(self._work)
+        ]
         for thread in self._threads:
             thread.start()
         for _ in self._threads:
@@ -68,7 +81,8 @@ class RankThreads:
         """Call `work(rank)` on every rank at once.
 
         When one rank raises, or when all that still run wait in collectives that can't complete, the others are
-        released from theirs, and the outcome is a failure.
+        released from theirs, and the outcome is a failure. Threads that don't end then, or within two minutes, are left
+        behind, and others take their place.
         """
         _reset()
         for rank, inbox in enumerate(self._work):
@@ -77,6 +91,7 @@ class RankThreads:
         failure: Failure | None = None
         watch = _Watch(self._threads)
         waiting = set(range(self.count))
+        deadline = time.monotonic() + _SECONDS
         while waiting:
             try:
                 rank, result, error = self._done.get(timeout=_POLL_SECONDS)
@@ -84,31 +99,58 @@ class RankThreads:
                 if failure is None and watch.stuck(waiting):
                     failure = Failure(min(waiting), "", "the ranks wait for each other in different collectives")
                     _release()
+                    deadline = time.monotonic() + _RELEASED_SECONDS
+                elif time.monotonic() > deadline:
+                    self._replace(waiting)
+                    failure = failure or Failure(min(waiting), "", f"no end within {_SECONDS:.0f} s", lost=True)
+                    break
                 continue
             waiting.discard(rank)
             if error is None:
                 results[rank] = result
             elif failure is None and not isinstance(error, SystemExit):
                 failure = Failure.of(rank, error)
+                deadline = time.monotonic() + _RELEASED_SECONDS
         _reset()
         return Outcome(failure=failure) if failure else Outcome(tuple(results[rank] for rank in range(self.count)))
 
-    def _serve(self, rank: int) -> None:
+    def _replace(self, waiting: set[int]) -> None:
+        """Leave the threads behind, the `waiting` ones to end at their next step, and start others."""
+        self._left.set()
+        _release()
+        for rank, (thread, inbox) in enumerate(zip(self._threads, self._work, strict=True)):
+            inbox.put(None)
+            if rank in waiting:
+                ident = ctypes.c_ulong(thread.ident or 0)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
+        self._start()
+
+
+def _serve(
+    rank: int,
+    count: int,
+    store: HashStore,
+    inbox: "queue.SimpleQueue[Callable[[], Any] | None]",
+    done: _Done,
+    left: threading.Event,
+) -> None:
+    """What a rank's thread does: work from its inbox, until that says None; `left` when others took its place."""
+    try:
+        dist.init_process_group("threaded", rank=rank, world_size=count, store=store)
+    except Exception as error:
+        done.put((rank, None, error))
+        return
+    done.put((rank, None, None))
+    while (work := inbox.get()) is not None:
         try:
-            dist.init_process_group("threaded", rank=rank, world_size=self.count, store=self._store)
-        except Exception as error:
-            self._done.put((rank, None, error))
-            return
-        self._done.put((rank, None, None))
-        while (work := self._work[rank].get()) is not None:
-            try:
-                self._done.put((rank, work(), None))
-            except BaseException as error:  # SystemExit is how the group releases a rank from a collective
+            done.put((rank, work(), None))
+        except BaseException as error:  # SystemExit is how the group releases a rank from a collective
+            if not left.is_set():
                 _release()
-                self._done.put((rank, None, error))
-            finally:
-                del work
-        dist.destroy_process_group()
+            done.put((rank, None, error))
+        finally:
+            del work
+    dist.destroy_process_group()
 
 
 class _World:
@@ -125,6 +167,7 @@ class _World:
                 cls.before = distributed_c10d._world
                 distributed_c10d._world = ThreadLocalWorld()  # type: ignore[assignment]
                 multi_threaded_pg.Collective = _WatchedCollective  # type: ignore[misc]
+                Messages.install()
                 _set_thread_isolation_mode(True)
             cls.users += 1
 
@@ -140,6 +183,7 @@ class _World:
 def _reset() -> None:
     """Forget collectives that were left unfinished."""
     ProcessLocalGroup.reset()  # type: ignore[no-untyped-call]
+    Messages.forget()
 
 
 def _release() -> None:
@@ -154,19 +198,9 @@ def _release() -> None:
 
 
 class _WatchedCollective(multi_threaded_pg.Collective):
-    """Remembers which threads wait for the others, and for how many collectives each has waited."""
-
-    waiting: ClassVar[dict[int, int]] = {}
-    entered: ClassVar[Counter[int]] = Counter()
-
     def join(self, rank: int, data: Any) -> Any:
-        thread = threading.get_ident()
-        self.entered[thread] += 1
-        self.waiting[thread] = self.entered[thread]
-        try:
+        with Waiting.counted():
             return super().join(rank, data)  # type: ignore[no-untyped-call]
-        finally:
-            self.waiting.pop(thread, None)
 
 
 class _Watch:
@@ -178,8 +212,7 @@ class _Watch:
         self._seen: tuple[int | None, ...] = ()
 
     def stuck(self, ranks: set[int]) -> bool:
-        waiting = _WatchedCollective.waiting
-        seen = tuple(waiting.get(self._threads[rank].ident or 0) for rank in sorted(ranks))
+        seen = tuple(Waiting.now.get(self._threads[rank].ident or 0) for rank in sorted(ranks))
         if None in seen or seen != self._seen:
             self._seen, self._since = seen, time.monotonic()
         return time.monotonic() - self._since > _DEADLOCK_SECONDS

@@ -15,7 +15,7 @@ _PARTS = tuple(field.name for field in fields(Observation) if field.name != "los
 def encode(message: Observation | InPhaseError) -> bytes:
     """The bytes of a message; an error becomes its phase and its text."""
     if isinstance(message, InPhaseError):
-        return json.dumps({"phase": message.phase, "error": message.error}).encode()
+        return json.dumps({"phase": message.phase, "error": message.error, "lost": message.lost}).encode()
     tensors = {
         f"{part}/{name}": tensor.contiguous() for part in _PARTS for name, tensor in getattr(message, part).items()
     }

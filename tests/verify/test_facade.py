@@ -1,0 +1,25 @@
+"""`planc.verify`."""
+
+import planc
+from planc.verify.outcome import Verdict
+
+
+def test_proves_the_models_own_plan() -> None:
+    found = planc.verify("qwen3_moe", tp_size=2)
+    assert found.verdict is Verdict.PROVED
+    assert found.ok
+    assert found.diagnostics == ()
+    assert found.reloaded == ("transformers", "planc")
+
+
+def test_refutes_with_the_plans_line() -> None:
+    plan = {"tp_size": 2, "tp_plan": {"model.layers.*.mlp": "all_reduce"}}
+    found = planc.verify("llama", plan)
+    assert found.verdict is Verdict.REFUTED
+    assert [(d.code, d.key) for d in found.diagnostics] == [("PL701", "model.layers.*.mlp")]
+
+
+def test_bad_input_is_a_finding() -> None:
+    found = planc.verify("no-such-model", tp_size=2)
+    assert found.verdict is not Verdict.PROVED
+    assert found.diagnostics
