@@ -52,6 +52,10 @@ def cli() -> None:
     """
 
 
+# What the extra `runtime` brings.
+_RUNTIME = {"torch", "transformers", "safetensors", "numpy"}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line `arguments` (without the program's name) and leave the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -81,9 +85,20 @@ def run(words: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise
+    except ModuleNotFoundError as error:
+        return _lacking(error)
     except Exception as error:
         return _failed(error)
     return result if isinstance(result, int) else 0
+
+
+def _lacking(error: ModuleNotFoundError) -> int:
+    """The extra `runtime` is optional: without it some commands can't run, which is no failure of planc."""
+    library = (error.name or "").partition(".")[0]
+    if library not in _RUNTIME:
+        return _failed(error)
+    click.echo(f"planc: this needs {library}, which isn't installed: pip install 'planc[runtime]'", err=True)
+    return USAGE
 
 
 def _failed(error: Exception) -> int:

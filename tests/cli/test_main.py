@@ -121,3 +121,18 @@ def test_pre_commit_hooks_call_commands_that_exist() -> None:
     for hook in hooks:
         program, command = hook["entry"].split()
         assert program == "planc" and command in commands, hook["id"]
+
+
+@pytest.mark.parametrize(
+    "words", [("verify", MODEL, "--tp-size", "2"), ("apply", MODEL, "--tp-size", "2", "--nproc", "2")]
+)
+def test_without_torch_it_says_what_to_install(words: tuple[str, ...]) -> None:
+    """Without the extra `runtime`: every import of torch and of transformers fails."""
+    code = (
+        "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
+        "from planc.cli.main import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "isn't installed: pip install 'planc[runtime]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
