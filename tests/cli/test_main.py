@@ -124,7 +124,7 @@ def test_pre_commit_hooks_call_commands_that_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("verify", MODEL, "--tp-size", "2"), ("apply", MODEL, "--tp-size", "2", "--nproc", "2")]
+    "words", [("verify", "llama-3.1-8b", "--tp-size", "2"), ("apply", "llama-3.1-8b", "--tp-size", "2", "--nproc", "2")]
 )
 def test_without_torch_it_says_what_to_install(words: tuple[str, ...]) -> None:
     """Without the extra `runtime`: every import of torch and of transformers fails."""
