@@ -11,7 +11,6 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -47,8 +46,9 @@ def main() -> None:
     types = options.types.split(",") if options.types else list(model_types())
     rows = read_rows(options.rows) if options.rows is not None and options.rows.exists() else []
     done = {row.model_type for row in rows}
-    with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=20) as pool:
-        for found in pool.map(census, [t for t in types if t not in done]):
+    # Not `ProcessPoolExecutor`: on Python 3.11 it hangs when `max_tasks_per_child` is reached.
+    with get_context("spawn").Pool(options.processes, maxtasksperchild=20) as pool:
+        for found in pool.imap(census, [t for t in types if t not in done]):
             rows += found
             for row in found:
                 print(f"{row.model_type:32} {row.layout:6} {row.verdict:8} {row.detail}", flush=True)
