@@ -2,10 +2,12 @@
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from planc.layouts.layout import Layout
 from planc.model.building.builder import build_manifest
 from planc.model.building.configs import build_config
+from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
 from planc.program.lower import lower
 from planc.program.program import Program
@@ -16,6 +18,7 @@ from planc.verify.copying.copy import SmallCopy, small_copy
 from planc.verify.copying.depth import Marks
 from planc.verify.copying.errors import CopyError
 
+_NOT_FINITE = ("inf", "-inf", "nan")
 PLANS: tuple[PlanKind, ...] = ("tp", "ep", "fsdp")
 
 
@@ -34,8 +37,12 @@ class Case:
         if "model_type" not in manifest.file.config:
             raise CopyError(f"`{manifest.file.name}` has no transformers config to shrink")
         layout = resolved.layout
+        try:
+            config = build_config(_with_numbers(manifest.file.config), {}, name=manifest.file.name)
+        except ModelError as error:
+            raise CopyError(str(error)) from error
         copied = small_copy(
-            build_config(manifest.file.config, {}, name=manifest.file.name),
+            config,
             [layout.tp_size, layout.ep_size, layout.fsdp_size, layout.dp_replicate_size],
             class_name=manifest.file.class_name,
             marks=_marks(plan, resolved),
@@ -76,6 +83,15 @@ class Case:
     def program(self, plan: Plan) -> Program:
         """`plan` compiled for the copy. Raises ProgramError."""
         return lower(plan, self.resolved(plan), self.small)
+
+
+def _with_numbers(value: Any) -> Any:
+    """`value` with the numbers that JSON has no word for; a manifest has them as text."""
+    if isinstance(value, Mapping):
+        return {key: _with_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_numbers, value))
+    return float(value) if isinstance(value, str) and value in _NOT_FINITE else value
 
 
 def _names_layers(plan: Plan) -> bool:

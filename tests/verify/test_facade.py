@@ -23,3 +23,8 @@ def test_bad_input_is_a_finding() -> None:
     found = planc.verify("no-such-model", tp_size=2)
     assert found.verdict is not Verdict.PROVED
     assert found.diagnostics
+
+
+def test_a_config_with_infinity() -> None:
+    """`time_step_limit` of Falcon-H1 is `[0, inf]`, which JSON has no word for."""
+    assert planc.verify("falcon_h1", tp_size=2).verdict is Verdict.PROVED

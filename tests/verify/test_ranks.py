@@ -1,6 +1,7 @@
 """Threads and processes as ranks."""
 
 import json
+import sys
 import threading
 import time
 from pathlib import Path
@@ -139,10 +140,11 @@ def test_an_interpreter_that_lost_its_frames_says_nothing_about_the_plan() -> No
 
 
 def test_pools_leave_no_process_group_behind() -> None:
-    before = dist.distributed_c10d._world
+    before, hook = dist.distributed_c10d._world, sys.excepthook
     with RankThreads(2), RankThreads(3):
         assert dist.distributed_c10d._world is not before
     assert dist.distributed_c10d._world is before
+    assert sys.excepthook is hook
     assert not dist.is_initialized()
 
 

@@ -7,6 +7,7 @@ many ranks in one process, a plain tensor passes a collective unchanged, so that
 
 import ctypes
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class RankThreads:
         self._start()
 
     def _start(self) -> None:
-        store = HashStore()
+        store, hook = HashStore(), sys.excepthook
         self._work: list[queue.SimpleQueue[Callable[[], Any] | None]] = [queue.SimpleQueue() for _ in range(self.count)]
         self._done: _Done = queue.SimpleQueue()
         self._left = threading.Event()
@@ -59,6 +60,7 @@ class RankThreads:
             _, _, error = self._done.get()
             if error is not None:
                 raise error
+        sys.excepthook = hook  # every process group prefixes what is printed with its rank
 
     def __enter__(self) -> Self:
         return self
