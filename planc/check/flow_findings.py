@@ -1,7 +1,8 @@
 """From a fault in the dataflow to a finding: whose rule it is, what would be legal, and which layers have it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from planc.diagnostics.codes import Code
@@ -19,16 +20,22 @@ if TYPE_CHECKING:
 
 # So many changes of the plan are tried to find which rule is at fault.
 _MOST_TRIALS = 24
+# By what a fault is known again under another plan.
+Mark = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The key whose change mends a fault: `rule` where the plan has one, `style` what mends it."""
+    """The key whose change mends a fault: `rule` where the plan has one, `style` what mends it.
+
+    `cause` is a rule of the user's that brought the fault about, where the repair is better made elsewhere.
+    """
 
     key: str
     rule: PlanRule | None
     style: str
     from_model: bool
+    cause: PlanRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ def _kind(problem: Problem) -> tuple[Any, ...]:
 def _describe(context: "CheckContext", code: Code, fault: Fault) -> Diagnostic:
     problem, culprit = fault.problem, fault.culprit
     involved = list(_involved(context, problem))
-    rule = (culprit.rule if culprit is not None else None) or next(iter(_by_user(involved)), None)
+    rule = (culprit.cause or culprit.rule if culprit is not None else None) or next(iter(_by_user(involved)), None)
     subject = problem.parameter or problem.module
     others = dict.fromkeys(assignment.rule for assignment in involved if assignment.rule is not rule)
     labels = [Label(o.span, f"`{o.style.text}` from here") for o in others if not o.span.is_virtual]
@@ -184,29 +191,55 @@ def _by_user(assignments: Sequence[Assignment]) -> list[PlanRule]:
     return sorted(rules, key=lambda rule: rule.origin != "user")
 
 
-def culprits(context: "CheckContext") -> Mapping[tuple[Any, ...], Culprit]:
+def culprits(context: "CheckContext") -> Mapping[Mark, Culprit]:
     """For each fault, the one key whose change mends it, by trying: first what the model's own plan says there."""
     analysis = context.flow
     open_problems = {_mark(problem): problem for problem, _ in analysis.problems}
-    found: dict[tuple[Any, ...], Culprit] = {}
+    found: dict[Mark, Culprit] = {}
     if not open_problems:
         return found
     # Behind a fault another one may hide: a repair may bring out what is wrong with the model's own plan.
-    own = {_mark(problem) for problem, _ in _own_analysis(context).problems}
-    count = len(open_problems.keys() - own)
-    trials, lost = 0, _lost(analysis)
-    for key, style, rule, from_model, changes in _repairs(context, list(open_problems.values())):
-        if not open_problems or trials >= _MOST_TRIALS:
-            break
-        trials += 1
+    released = _own_analysis(context)
+    own = {_mark(problem) for problem, _ in released.problems}
+    known = own | open_problems.keys()
+    lost = max(_lost(analysis), _lost(released))
+    second_best: list[tuple[Culprit, set[Mark]]] = []
+    for key, style, rule, from_model, changes in islice(_repairs(context, list(open_problems.values())), _MOST_TRIALS):
         tried = analysis.with_styles(changes)
         left = {_mark(problem) for problem, _ in tried.problems}
-        if len(left - own) > count or _lost(tried) > lost:
+        if len(left - own) > len(known - own) or _lost(tried) > lost:
             continue
-        for mark in [mark for mark in open_problems if mark not in left]:
-            del open_problems[mark]
-            found[mark] = Culprit(key, rule, style, from_model)
+        culprit = Culprit(key, rule, style, from_model)
+        if not left <= known:
+            second_best.append((culprit, left))
+            continue
+        _settle(open_problems, left, culprit, found)
+        if not open_problems:
+            break
+    for mark, culprit in found.items():
+        causes = [other.rule for other, left in second_best if mark not in left and _is_users(other.rule)]
+        if causes and not _is_users(culprit.rule):
+            found[mark] = replace(culprit, cause=causes[0])
+    # Better than nothing: one fault for another, that may have hidden behind it.
+    for culprit, left in second_best:
+        _settle(open_problems, left, culprit, found)
     return found
+
+
+def _is_users(rule: PlanRule | None) -> bool:
+    return rule is not None and rule.origin == "user"
+
+
+def _settle(
+    open_problems: dict[Mark, Problem],
+    left: Set[Mark],
+    culprit: Culprit,
+    found: dict[Mark, Culprit],
+) -> None:
+    """Every open problem that isn't left is this culprit's."""
+    for mark in [mark for mark in open_problems if mark not in left]:
+        del open_problems[mark]
+        found[mark] = culprit
 
 
 def _lost(analysis: FlowAnalysis) -> int:
@@ -220,7 +253,7 @@ def _own_analysis(context: "CheckContext") -> FlowAnalysis:
     return analyse(context.manifest, context.layout, context.own)
 
 
-def _mark(problem: Problem) -> tuple[Any, ...]:
+def _mark(problem: Problem) -> Mark:
     return (problem.kind, problem.module, problem.operation, problem.parameter)
 
 
@@ -263,6 +296,10 @@ _CANDIDATES = ("replicated_with_grad_allreduce", "colwise_gather_output", "rowwi
                "packed_colwise", "all_reduce", "moe_tp_experts", "local_params", "replicate")  # fmt: skip
 
 
+def _candidates(problem: Problem) -> Sequence[str]:
+    return ("replicate", *_CANDIDATES) if problem.kind is Kind.SCALED_GRADIENT else _CANDIDATES
+
+
 def _other_repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iterator[Repair]:
     """Another style on a rule that a fault involves, or on the owner of a parameter with a wrong gradient."""
     for problem in problems:
@@ -270,7 +307,7 @@ def _other_repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iter
         for name in dict.fromkeys(name for name in names if name in context.manifest.modules):
             module = context.manifest.modules[name]
             now = context.resolved.tp.get(name)
-            for text in _CANDIDATES:
+            for text in _candidates(problem):
                 style = _create(text)
                 if style.objection(module) is not None or (now is not None and now.style.name == text):
                     continue

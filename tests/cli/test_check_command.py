@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from planc.styles import registry
+
 MODEL = "qwen3-30b-a3b"
 Planc = Callable[..., Any]
 
@@ -192,7 +194,9 @@ def test_github_lines_point_into_the_plan(planc: Planc, folder: Path) -> None:
     assert "::error file=plan.yaml,line=3,endLine=3,col=20,endColumn=34,title=PL" in out
 
 
-def test_styles_module(planc: Planc, folder: Path) -> None:
+def test_styles_module(planc: Planc, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered_styles", {})
+    monkeypatch.delitem(sys.modules, "our_styles", raising=False)
     (folder / "our_styles.py").write_text(
         "from planc.styles.registry import register\n"
         "class Ours:\n"
