@@ -14,6 +14,7 @@ from planc.program.program import Program
 from planc.resolve.resolved import Assignment, ResolvedPlan
 from planc.resolve.resolver import resolve
 from planc.syntax.plan import Indices, Plan, PlanKind
+from planc.verify.copying.composite import whole_config
 from planc.verify.copying.copy import SmallCopy, small_copy
 from planc.verify.copying.depth import Marks
 from planc.verify.copying.errors import CopyError
@@ -38,11 +39,12 @@ class Case:
             raise CopyError(f"`{manifest.file.name}` has no transformers config to shrink")
         layout = resolved.layout
         try:
-            config = build_config(_with_numbers(manifest.file.config), {}, name=manifest.file.name)
+            fields = _with_numbers(manifest.file.config)
+            config = build_config(fields, {}, name=manifest.file.name)
         except ModelError as error:
             raise CopyError(str(error)) from error
         copied = small_copy(
-            config,
+            whole_config(config, fields, manifest.file.class_name),
             [layout.tp_size, layout.ep_size, layout.fsdp_size, layout.dp_replicate_size],
             class_name=manifest.file.class_name,
             marks=_marks(plan, resolved),

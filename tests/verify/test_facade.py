@@ -28,3 +28,9 @@ def test_bad_input_is_a_finding() -> None:
 def test_a_config_with_infinity() -> None:
     """`time_step_limit` of Falcon-H1 is `[0, inf]`, which JSON has no word for."""
     assert planc.verify("falcon_h1", tp_size=2).verdict is Verdict.PROVED
+
+
+def test_a_model_of_several_is_tried_as_a_whole() -> None:
+    """The manifest of Gemma 3 has the config of its text model alone, and the class of the whole."""
+    found = planc.verify("gemma3", {"tp_size": 2, "tp_plan": {"model.language_model.layers.*.mlp": "all_reduce"}})
+    assert [(d.code, d.key) for d in found.diagnostics] == [("PL701", "model.language_model.layers.*.mlp")]
