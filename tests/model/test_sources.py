@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from planc.model import bundled
+from planc.model.building.configs import build_config
 from planc.model.errors import ModelError
 from planc.model.source import ConfigSource, FactorySource, ManifestSource, NamedSource, find_source
 from planc.model.sources import load_manifest
@@ -255,3 +256,11 @@ def test_foreign_code_runs_only_where_it_is_trusted(tmp_path: Path) -> None:
 def test_a_manifest_takes_no_changed_fields() -> None:
     with pytest.raises(ModelError, match="is a manifest"):
         load_manifest(str(bundled.manifest_path("phi-4")), config={"hidden_size": 1})
+
+
+def test_a_wide_table_per_layer_is_no_number_of_layers() -> None:
+    """Gemma 3n's published configs have `vocab_size_per_layer_input: 262144`."""
+    fields = {"model_type": "gemma3n_text", "vocab_size_per_layer_input": 262_144, "num_hidden_layers": 10**9}
+    with pytest.raises(ModelError, match="num_hidden_layers: 1000000000"):
+        build_config(fields, {}, name="gemma3n")
+    assert build_config({**fields, "num_hidden_layers": 35}, {}, name="gemma3n").vocab_size_per_layer_input == 262_144

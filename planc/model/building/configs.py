@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from planc.model.building.plain import plain
 from planc.model.errors import ModelError
 
+# Fields that count layers: `num_hidden_layers`, `encoder_layers`, `n_layer`.
+_COUNTS_LAYERS = re.compile(r"(^|_)layers?$")
 # Ten times what any released model has; a config that asks for more would build for minutes, or until memory is out.
 _MOST_LAYERS = 2_000
 # Fields that say nothing of the model's shape, and differ between files of one and the same model.
@@ -56,7 +59,7 @@ def _refuse_giants(fields: Mapping[str, Any]) -> None:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             _refuse_giants(value)
-        elif isinstance(value, int) and "layer" in str(key) and value > _MOST_LAYERS:
+        elif isinstance(value, int) and _COUNTS_LAYERS.search(str(key)) and value > _MOST_LAYERS:
             raise ModelError(f"the config has `{key}: {value}`; planc builds models of at most {_MOST_LAYERS:,} layers")
 
 
