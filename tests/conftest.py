@@ -16,6 +16,15 @@ def compare(file: Path, text: str) -> None:
     assert text == file.read_text(encoding="utf-8")
 
 
+@pytest.fixture(autouse=True)
+def registrations_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone afterwards: other tests compare lists of all names."""
+    from planc.styles import registry
+
+    for name in ("_registered_styles", "_registered_ep_implementations"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+
+
 @pytest.fixture
 def golden() -> Callable[[Path, str], None]:
     return compare
