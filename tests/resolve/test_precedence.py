@@ -124,3 +124,11 @@ def test_sizes_that_are_not_given(text: str, world: int | None, sizes: tuple[int
     assert plan is not None
     layout = derive_layout(plan, world)
     assert (layout.tp_size, layout.ep_size) == sizes
+
+
+def test_the_later_of_two_rules_on_a_parameter_itself_wins(manifest: Manifest) -> None:
+    own = "'layers.*.gate_proj.weight': rowwise, 'layers.[0-1].gate_proj.weight': colwise"
+    rules = f"{own}, 'layers.*.gate_proj': all_reduce"
+    result = resolved(manifest, f"tp_size: 2\ntp_plan: {{{rules}}}")
+    assert styles(result, "gate_proj") == ["colwise", "colwise", "rowwise", "rowwise"]
+    assert [rule.style.name for rule in result.tp["layers.0.gate_proj.weight"].hides] == ["all_reduce", "rowwise"]
