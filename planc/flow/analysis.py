@@ -13,6 +13,7 @@ from planc.layouts.layout import Layout
 from planc.model.dataflow import Flow
 from planc.model.manifest import Manifest
 from planc.resolve.resolved import ResolvedPlan
+from planc.resolve.tied import acting_style
 from planc.styles.custom import ForeignStyle
 from planc.styles.registry import create
 from planc.styles.style import Style
@@ -87,7 +88,7 @@ def analyse(manifest: Manifest, layout: Layout, resolved: ResolvedPlan) -> FlowA
     styles: dict[str, Style] = {}
     foreign: list[str] = []
     for name, assignment in resolved.tp.items():
-        style = create(assignment.style, "tp")
+        style = acting_style(assignment, resolved.tp, manifest)
         if isinstance(style, ForeignStyle):
             foreign.append(name)
         # What is no style, or none with these arguments, another rule says (PL106, PL902, PL108).

@@ -7,6 +7,7 @@ from planc.layouts.layout import Axis
 from planc.program.compilation import Compilation, provenance
 from planc.program.program import Instruction, Phase, Program
 from planc.resolve.resolved import Assignment
+from planc.resolve.tied import as_tied
 from planc.styles.style import Lowering, Style, StyleError
 
 
@@ -26,6 +27,7 @@ def lower_assignments(
         style = compilation.style(assignment.rule, assignment.target)
         if style is None:
             continue
+        style = as_tied(style, assignment, compilation.resolved.plan(assignment.rule.plan), compilation.manifest)
         source = provenance(assignment.rule)
         try:
             operations = tuple(_lower(style, assignment, to))

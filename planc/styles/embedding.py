@@ -45,6 +45,16 @@ class _Embedding(Style):
             return self.linear().type(module)
         return StyleType(input=R, computes=R, output=R, input_gradient=R, distributed=True)
 
+    def on_tied(self, placement: Placement | None) -> Style:
+        """Under DTensor's rules the result is right for every dim; the arithmetic is that of the dim it is."""
+        match placement:
+            case Shard(0):
+                return EmbeddingRowwise()
+            case Shard(1):
+                return EmbeddingColwise()
+            case _:
+                return self
+
     def lower_module(self, module: Module, to: Lowering) -> Iterator[Operation]:
         if is_embedding(module):
             yield from self.lower_embedding(module, to)

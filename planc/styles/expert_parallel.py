@@ -6,6 +6,7 @@ from planc.ir.operations import DispatchExperts, LocalExperts, Operation, RunLoc
 from planc.layouts.placement import Placement, Shard
 from planc.model.manifest import Module, ParameterEntry
 from planc.styles.packed import needs_local_run
+from planc.styles.replicated import ReplicateStyle
 from planc.styles.style import Lowering, Style, StyleError, scalar_objection
 from planc.styles.types import StyleType
 
@@ -22,6 +23,10 @@ class GroupedGemm(Style):
 
     def objection(self, module: Module) -> str | None:
         return needs_local_run(self, module)
+
+    def on_tied(self, placement: Placement | None) -> Style:
+        """It hooks no forward, so that nothing is left of it where the parameter is a plain tensor."""
+        return ReplicateStyle() if placement is None else self
 
     def parameter_objection(self, module: Module, parameter: ParameterEntry) -> str | None:
         return scalar_objection(self, parameter)

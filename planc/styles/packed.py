@@ -6,6 +6,7 @@ from typing import ClassVar
 from planc.ir.operations import Operation, RunLocal, TransformInput
 from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
 from planc.model.manifest import Module, ParameterEntry
+from planc.styles.replicated import ReplicateStyle
 from planc.styles.style import Lowering, Style, scalar_objection
 from planc.styles.types import StyleType
 
@@ -68,6 +69,10 @@ class PackedRowwise(_Packed):
 
     def objection(self, module: Module) -> str | None:
         return needs_local_run(self, module)
+
+    def on_tied(self, placement: Placement | None) -> Style:
+        """It hooks no forward, so that nothing is left of it where the parameter is a plain tensor."""
+        return ReplicateStyle() if placement is None else self
 
     def placement(self, parameter: ParameterEntry) -> Placement:
         if len(parameter.shape) == 1:

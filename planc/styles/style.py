@@ -82,6 +82,13 @@ class Style(ABC):
         """The style as a typed function, when it stands on `module`."""
         return StyleType()
 
+    def on_tied(self, placement: Placement | None) -> "Style":
+        """The style that does the same where the one parameter is another module's, placed as `placement` there.
+
+        None stands for a plain tensor.
+        """
+        return self
+
     def lower_parameter(self, name: str, parameter: ParameterEntry, to: Lowering) -> Iterator[Operation]:
         """Operations for a parameter that got this style. Raises StyleError."""
         placement = self.placement(parameter)

@@ -37,20 +37,28 @@ class RuleWithoutEffect(Rule):
             assigned = context.resolved.plan(rule.plan)
             mine = [a for a in assigned.values() if a.rule == rule]
             if mine and not any(acts(assignment, context) for assignment in mine):
-                yield self._found(rule, mine)
+                yield self._found(rule, mine, context)
 
-    def _found(self, rule: PlanRule, mine: list[Assignment]) -> Diagnostic:
-        on_parameter = all(assignment.is_parameter for assignment in mine)
-        module = rule.key.text.rpartition(".")[0]
+    def _found(self, rule: PlanRule, mine: list[Assignment], context: CheckContext) -> Diagnostic:
+        label, help_text = self._why(rule, mine, context)
         return self.code.found(
             f"`{rule.key.text}: {rule.style.text}` does nothing",
             span=rule.span,
-            label=f"`{rule.style.name}` acts on a module's forward, and this names a parameter"
-            if on_parameter
-            else "the module has no parameters of its own, and a rule doesn't reach the modules inside",
+            label=label,
             key=rule.key.text,
             targets=tuple(assignment.target for assignment in mine[:3]),
             target_count=len(mine),
             notes=(counted(len(mine), "target"),),
-            help=(f"name the module: `{module}`",) if on_parameter else ("name the modules that hold parameters",),
+            help=(help_text,),
         )
+
+    def _why(self, rule: PlanRule, mine: list[Assignment], context: CheckContext) -> tuple[str, str]:
+        ties = dict(context.manifest.file.ties)
+        parameters = [assignment.target for assignment in mine if assignment.is_parameter]
+        if owner := next((ties[name] for name in parameters if name in ties), None):
+            return f"the parameter is tied to `{owner}`, which is placed by its own rule", "leave it out"
+        if len(parameters) == len(mine):
+            label = f"`{rule.style.name}` acts on a module's forward, and this names a parameter"
+            return label, f"name the module: `{rule.key.text.rpartition('.')[0]}`"
+        label = "the module has no parameters of its own, and a rule doesn't reach the modules inside"
+        return label, "name the modules that hold parameters"
