@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
-from planc.flow.analysis import FlowAnalysis, Judgement
+from planc.flow.analysis import FlowAnalysis, Judgement, judged_plan
 from planc.flow.problems import Kind, Problem
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
@@ -181,7 +181,7 @@ def _involved(context: "CheckContext", problem: Problem) -> Iterator[Assignment]
     if problem.parameter is not None:
         names = [problem.parameter, *names]
     for name in dict.fromkeys(names):
-        assignment = context.resolved.tp.get(name)
+        assignment = context.judged.get(name)
         if assignment is not None:
             yield assignment
 
@@ -278,14 +278,15 @@ def _own_repairs(context: "CheckContext") -> Iterator[Repair]:
     changes: dict[str, dict[str, Style | None]] = {}
     rules: dict[str, PlanRule | None] = {}
     styles: dict[str, str] = {}
-    for name in dict.fromkeys([*context.own.tp, *context.resolved.tp]):
-        own, now = context.own.tp.get(name), context.resolved.tp.get(name)
+    own_plan = judged_plan(context.own, context.manifest)
+    for name in dict.fromkeys([*own_plan, *context.judged]):
+        own, now = own_plan.get(name), context.judged.get(name)
         if own is not None and now is not None and own.style.text == now.style.text:
             continue
         given = own or now
         assert given is not None
         key = (now or given).rule.key.text if own is None else own.rule.key.text
-        changes.setdefault(key, {})[name] = create(own.style, "tp") if own is not None else None
+        changes.setdefault(key, {})[name] = create(own.style, own.rule.plan) if own is not None else None
         rules.setdefault(key, now.rule if now is not None else None)
         styles.setdefault(key, own.style.text if own is not None else "replicate")
     for key, change in changes.items():
@@ -306,7 +307,7 @@ def _other_repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iter
         names = [problem.module, *(origin.target.removesuffix(".weight") for origin in problem.origins)]
         for name in dict.fromkeys(name for name in names if name in context.manifest.modules):
             module = context.manifest.modules[name]
-            now = context.resolved.tp.get(name)
+            now = context.judged.get(name)
             for text in _candidates(problem):
                 style = _create(text)
                 if style.objection(module) is not None or (now is not None and now.style.name == text):

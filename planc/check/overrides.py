@@ -52,11 +52,17 @@ def unwatched(plan: PlanKind, targets: Iterable[str], context: CheckContext) -> 
     """Those of `targets` of which the dataflow proves nothing: all of a plan that it doesn't judge, else what the
     recorded run never reached, as the vision tower of a model that was watched on text."""
     flow = context.flow.flow
-    if plan != "tp" or flow is None or not context.flow.is_judged:
+    is_followed = plan == "tp" or context.layout.ep_size == context.layout.tp_size
+    if not is_followed or flow is None or not context.flow.is_judged:
         return tuple(targets)
     parameters = (source.removeprefix("parameter:") for source in flow.sources.values())
     reached = {generic_name(name) for name in (*flow.modules, *parameters)}
-    return tuple(target for target in targets if generic_name(target) not in reached)
+    closed = context.flow.opaque
+    return tuple(
+        target
+        for target in targets
+        if generic_name(target) not in reached or target in closed or target.rpartition(".")[0] in closed
+    )
 
 
 def _meaning(assignment: Assignment | None, context: CheckContext) -> str | None:

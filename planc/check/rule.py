@@ -11,10 +11,10 @@ from planc.check.flow_findings import Fault, faults
 from planc.check.sharding import Hooked, Sharded, hooked_modules, sharded_parameters
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic
-from planc.flow.analysis import FlowAnalysis, analyse
+from planc.flow.analysis import FlowAnalysis, analyse, judged_plan
 from planc.layouts.layout import Layout
 from planc.model.manifest import Manifest
-from planc.resolve.resolved import ResolvedPlan
+from planc.resolve.resolved import Assignment, ResolvedPlan
 from planc.resolve.resolver import PLANS, resolve
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import Plan, PlanKind, PlanRule
@@ -63,6 +63,11 @@ class CheckContext:
     def flow(self) -> FlowAnalysis:
         """The plan judged by the model's dataflow."""
         return analyse(self.manifest, self.layout, self.resolved)
+
+    @cached_property
+    def judged(self) -> Mapping[str, Assignment]:
+        """The rules that `flow` judges, by concrete name."""
+        return judged_plan(self.resolved, self.manifest)
 
     @cached_property
     def faults(self) -> list[Fault]:

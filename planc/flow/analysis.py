@@ -12,7 +12,7 @@ from planc.flow.problems import Problem, Unfollowed
 from planc.layouts.layout import Layout
 from planc.model.dataflow import Flow
 from planc.model.manifest import Manifest
-from planc.resolve.resolved import ResolvedPlan
+from planc.resolve.resolved import Assignment, ResolvedPlan
 from planc.resolve.tied import acting_style
 from planc.styles.custom import ForeignStyle
 from planc.styles.registry import create
@@ -81,25 +81,53 @@ class FlowAnalysis:
 
 
 def analyse(manifest: Manifest, layout: Layout, resolved: ResolvedPlan) -> FlowAnalysis:
-    """Judge the TP plan. Raises nothing on a flow that can't be read: then there is none."""
+    """Judge the TP plan, and the EP plan where its groups are the same.
+
+    Raises nothing on a flow that can't be read: then there is none.
+    """
     flow = read_flow(manifest)
     if flow is None or layout.tp_size <= 1:
         return FlowAnalysis(flow)
     styles: dict[str, Style] = {}
     foreign: list[str] = []
-    for name, assignment in resolved.tp.items():
-        style = acting_style(assignment, resolved.tp, manifest)
+    plan = judged_plan(resolved, manifest)
+    for name, assignment in plan.items():
+        style = acting_style(assignment, plan, manifest)
         if isinstance(style, ForeignStyle):
             foreign.append(name)
         # What is no style, or none with these arguments, another rule says (PL106, PL902, PL108).
         elif style is not None and not _objects(style, name, manifest):
             styles[name] = style
-    opaque = frozenset(
+    return _analyse(flow, manifest, layout, styles, tuple(foreign), dispatching(resolved, manifest))
+
+
+def judged_plan(resolved: ResolvedPlan, manifest: Manifest) -> Mapping[str, Assignment]:
+    """The rules that act among the ranks of one TP group, which share their batch.
+
+    With `ep_size == tp_size` an EP group is a TP group (the axis is the last of both meshes), and rules of the EP plan
+    are styles like any other there. In larger EP groups values vary from rank to rank, which isn't followed.
+    """
+    if resolved.layout.ep_size != resolved.layout.tp_size:
+        return resolved.tp
+    closed = dispatching(resolved, manifest)
+    inside = {name for name in resolved.ep if name in closed or name.rpartition(".")[0] in closed}
+    # A parameter's own EP rule that does nothing to it leaves it to its module's TP rule.
+    acting = {n: a for n, a in resolved.ep.items() if n not in resolved.tp or _places(a, manifest)}
+    return {**resolved.tp, **{name: a for name, a in acting.items() if name not in inside}}
+
+
+def dispatching(resolved: ResolvedPlan, manifest: Manifest) -> frozenset[str]:
+    """The modules whose experts are reached by dispatch: closed to the flow, whole values stay whole there."""
+    return frozenset(
         name
         for name, a in resolved.ep.items()
         if (style := create(a.style, "ep")) and _dispatches(style, name, manifest)
     )
-    return _analyse(flow, manifest, layout, styles, tuple(foreign), opaque)
+
+
+def _places(assignment: Assignment, manifest: Manifest) -> bool:
+    style = create(assignment.style, "ep")
+    return style is not None and style.placement(manifest.parameters[assignment.target][1]) is not None
 
 
 def read_flow(manifest: Manifest) -> Flow | None:

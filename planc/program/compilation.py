@@ -37,7 +37,7 @@ class Compilation:
         if cls is None:
             self.refuse(rule, target, f"`{rule.style.name}` is no {rule.plan} style")
             return None
-        if rule.plan not in cls.plans:
+        if rule.plan not in cls.plans and (cls.refused_elsewhere or target in self.manifest.modules):
             self.refuse(rule, target, f"`{rule.style.name}` can't stand in `{rule.plan}_plan`")
             return None
         if objection := cls.argument_objection(dict(rule.style.arguments)):

@@ -38,14 +38,12 @@ def lower_assignments(
 
 
 def _lower(style: Style, assignment: Assignment, to: Lowering) -> Iterator[Operation]:
-    if objection := style.model_objection(to.manifest):
-        raise StyleError(objection)
     if assignment.is_parameter:
         module, parameter = to.manifest.parameters[assignment.target]
         if objection := style.parameter_objection(module, parameter):
             raise StyleError(objection)
         return style.lower_parameter(assignment.target, parameter, to)
     module = to.manifest.modules[assignment.target]
-    if objection := style.objection(module):
+    if objection := style.model_objection(to.manifest) or style.objection(module):
         raise StyleError(objection)
     return style.lower_module(module, to)

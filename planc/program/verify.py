@@ -109,6 +109,9 @@ class _State:
             yield f"shard_parameter: `{name}` in {placement.split_factor} parts"
         if (name, operation.axis) in self.placed:
             yield f"shard_parameter: `{name}` is placed twice on {operation.axis}"
+        other: Axis = "tp" if operation.axis == "ep" else "ep"
+        if (name, other) in self.placed:
+            yield f"shard_parameter: `{name}` is placed on {operation.axis}, and lies on {other} already"
         if self._around(name) & self.wrapped:
             yield f"shard_parameter: `{name}` is in an FSDP group already"
         self.placed[name, operation.axis] = placement

@@ -83,6 +83,7 @@ class MlaKvAProj(Style):
 
     name = "mla_kv_a_proj"
     plans = frozenset({"tp"})
+    refused_elsewhere = False
 
     def model_objection(self, manifest: Manifest) -> str | None:
         if rope_head_dim(manifest) is not None:

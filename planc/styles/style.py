@@ -41,6 +41,8 @@ class Style(ABC):
 
     name: ClassVar[str]
     plans: ClassVar[frozenset[PlanKind]]
+    # Whether the style is refused by name in other plans; else it fails there only where it hooks a module.
+    refused_elsewhere: ClassVar[bool] = True
     arguments: ClassVar[Mapping[str, int | str]] = {}
     # The style's present name where this one is old (`colwise_rep`), else None.
     renamed_to: ClassVar[str | None] = None

@@ -1,10 +1,12 @@
 """What a plan really does, by trying it: the yardstick for cheaper verdicts."""
 
+import copy
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from transformers import PreTrainedConfig
+from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.distributed.parallel_utils import ALL_PARALLEL_STYLES, replace_layer_number_by_wildcard
 
 from planc.layouts.layout import Layout
@@ -33,30 +35,46 @@ def truth(model: str | PreTrainedConfig, rules: Mapping[str, str], tp_size: int)
 
 
 class TruthBench:
-    """A copy of one model, and `tp_size` ranks to try plans on."""
+    """A copy of one model, and `tp_size` ranks to try plans on, which with `experts` are an EP group too."""
 
-    def __init__(self, copied: SmallCopy, tp_size: int) -> None:
+    def __init__(self, copied: SmallCopy, tp_size: int, experts: bool = False) -> None:
         self.copy = copied
-        self.laboratory = Laboratory(copied.model, reference(copied.model, [copied.batch], 0), Layout(tp_size=tp_size))
+        layout = Layout(tp_size=tp_size, ep_size=tp_size if experts else 1)
+        self.laboratory = Laboratory(copied.model, reference(copied.model, [copied.batch], 0), layout)
 
     @staticmethod
-    def of(config: PreTrainedConfig, tp_size: int) -> "TruthBench | None":
+    def of(config: PreTrainedConfig, tp_size: int, experts: bool = False) -> "TruthBench | None":
         """The bench for a model, None where no copy of it can be made."""
-        return _bench(_Key(config), tp_size)
+        return _bench(_Key(config), tp_size, experts)
 
-    def judge(self, rules: Mapping[str, str]) -> Truth:
-        """As `truth`."""
+    def judge(self, rules: Mapping[str, str], expert_rules: Mapping[str, str] | None = None) -> Truth:
+        """As `truth`; `expert_rules` are the EP plan."""
         if self.laboratory.reference.ill_conditioned:
             return "unknown"
-        if not set(rules.values()) <= set(ALL_PARALLEL_STYLES):
+        if not {*rules.values(), *(expert_rules or {}).values()} <= set(ALL_PARALLEL_STYLES):
             return "refused"
-        return verdict(self.trial(rules))
+        if expert_rules is None:
+            return verdict(self.trial(rules))
+        return self._judge_experts(rules, expert_rules)
 
     def trial(self, rules: Mapping[str, str]) -> Trial:
         """Try `rules`, and tell all that departs."""
         layout = self.laboratory.layout
         with quiet():
             return self.laboratory.trial(ByTransformers(layout, expanded(self.copy, rules), {}, {}))
+
+    def _judge_experts(self, rules: Mapping[str, str], expert_rules: Mapping[str, str]) -> Truth:
+        """Both plans are resolved by transformers; experts run by `grouped_mm`, as `eager` ones can't be masked."""
+        layout = self.laboratory.layout
+        own: Any = copy.copy(self.copy.model)
+        own._tp_plan, own._ep_plan = dict(rules), dict(expert_rules)
+        try:
+            with quiet():
+                plans = own._resolve_parallel_plans(DistributedConfig(tp_size=layout.tp_size, ep_size=layout.ep_size))
+        except (ValueError, KeyError):
+            return "refused"
+        with quiet():
+            return verdict(self.laboratory.trial(ByTransformers(layout, plans[0], plans[1], {}), experts="grouped_mm"))
 
 
 def expanded(copied: SmallCopy, rules: Mapping[str, str]) -> dict[str, str]:
@@ -103,10 +121,10 @@ class _Key:
 
 
 @lru_cache(maxsize=8)
-def _bench(key: _Key, tp_size: int) -> TruthBench | None:
+def _bench(key: _Key, tp_size: int, experts: bool) -> TruthBench | None:
     try:
         with quiet():
-            return TruthBench(small_copy(key.config, [tp_size]), tp_size)
+            return TruthBench(small_copy(key.config, [tp_size]), tp_size, experts)
     except CopyError:
         return None
 

@@ -1,7 +1,7 @@
 """Changes of a released plan, for the truth table: every single one, and seeded ones of several rules of a block."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from planc.styles.registry import STYLES
@@ -9,6 +9,7 @@ from planc.styles.registry import STYLES
 Rules = Mapping[str, str]
 # Old names of other styles, and one that transformers refuses in every TP plan.
 _LEFT_OUT = {"colwise_rep", "rowwise_rep", "ep_dispatch_experts"}
+SEVERAL_OF_EXPERTS = 25
 STYLE_NAMES = tuple(name for name in STYLES if name not in _LEFT_OUT)
 
 
@@ -50,6 +51,27 @@ def several(rules: Rules, live: frozenset[str], count: int, seed: int) -> Iterat
         keys = blocks[chance.choice(choices)]
         chosen = chance.sample(keys, chance.randint(2, min(4, len(keys))))
         yield Mutation(tuple((key, chance.choice((None, *STYLE_NAMES))) for key in chosen))
+
+
+def of_experts(
+    expert_rules: Rules, rules: Rules, live: frozenset[str], names: Collection[str], seed: int
+) -> Iterator[Mutation]:
+    """Changes of the EP plan: every single one, rules of the TP plan that move there, changes of several rules.
+
+    `names` are the model's modules and parameters, generic: a TP rule moves with its style, with another one, and onto
+    the module's weight.
+    """
+    chance = random.Random(seed)
+    yield from single(expert_rules, live)
+    for key, style in rules.items():
+        if key not in live or any(key.startswith(expert) for expert in expert_rules):
+            continue
+        yield Mutation(((key, style),))
+        yield Mutation(((key, chance.choice(STYLE_NAMES)),))
+        if f"{key}.weight" in names:
+            yield Mutation(((f"{key}.weight", chance.choice((style, *STYLE_NAMES))),))
+    dense = {key: style for key, style in rules.items() if key in live}
+    yield from several({**dense, **expert_rules}, live, SEVERAL_OF_EXPERTS, seed)
 
 
 def _block(key: str) -> str:

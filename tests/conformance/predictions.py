@@ -26,6 +26,7 @@ class Row:
     mutation: Mutation
     truth: str
     findings: tuple[Diagnostic, ...]
+    experts: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -71,14 +72,23 @@ def rows(table: Mapping[str, Any], manifest: Manifest | None = None) -> Iterator
         if truth == "unknown":
             continue
         mutation = Mutation(tuple((key, style) for key, style in changes))
-        findings = judge(manifest, mutation.apply(live), table["size"])
-        yield Row(table["model_type"], table["size"], mutation, truth, findings)
+        experts = table.get("expert_rules") or {}
+        if experts:
+            findings = judge(manifest, live, table["size"], mutation.apply(experts))
+        else:
+            findings = judge(manifest, mutation.apply(live), table["size"])
+        yield Row(table["model_type"], table["size"], mutation, truth, findings, bool(experts))
 
 
-def judge(manifest: Manifest, rules: Mapping[str, str], size: int) -> tuple[Diagnostic, ...]:
-    """The findings of a plan that consists of `rules` alone."""
-    plan, found = plan_from_mapping({"defaults": "none", "tp_size": size, "tp_plan": dict(rules)})
+def judge(
+    manifest: Manifest, rules: Mapping[str, str], size: int, expert_rules: Mapping[str, str] | None = None
+) -> tuple[Diagnostic, ...]:
+    """The findings of a plan that consists of `rules` alone, and of `expert_rules` in EP groups of the same size."""
+    settings: dict[str, Any] = {"defaults": "none", "tp_size": size, "tp_plan": dict(rules)}
+    if expert_rules is not None:
+        settings |= {"ep_size": size, "ep_plan": dict(expert_rules)}
+    plan, found = plan_from_mapping(settings)
     assert plan is not None, found
-    layout = Layout(tp_size=size)
+    layout = Layout(tp_size=size, ep_size=size if expert_rules is not None else 1)
     resolved = resolve(plan, manifest, layout)
     return (*found, *run(CheckContext(plan, manifest, layout, resolved)))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.mutations import Mutation, several, single
+from tests.conformance.mutations import Mutation, of_experts, several, single
 
 FOLDER = Path(__file__).parent / "truths"
 MODELS = (
@@ -34,27 +34,37 @@ def wanted(rules: dict[str, str], live: frozenset[str], size: int, one_in: int) 
     yield from list(several(rules, live, SEVERAL, seed=size))[::one_in]
 
 
-def read(model_type: str, size: int) -> dict[str, Any] | None:
-    """The table of one model at one size, None where there is none yet."""
-    path = FOLDER / f"{model_type}-tp{size}.json"
+def read(model_type: str, size: int, experts: bool = False) -> dict[str, Any] | None:
+    """The table of one model at one size, of its TP plan or of its EP plan, None where there is none yet."""
+    path = path_of(model_type, size, experts)
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
+def path_of(model_type: str, size: int, experts: bool) -> Path:
+    return FOLDER / f"{model_type}-tp{size}{f'-ep{size}' if experts else ''}.json"
+
+
+def build(model_type: str, size: int, deadline: float, one_in: int, experts: bool = False) -> None:
     """Try what is missing, until `deadline`."""
     from planc.verify.truth import TruthBench
 
-    table = read(model_type, size)
+    table = read(model_type, size, experts)
     if table is not None and table["complete"]:
         return
-    bench = TruthBench.of(config_for(model_type, size), size)
+    bench = TruthBench.of(config_for(model_type, size), size, experts)
     if bench is None or bench.laboratory.reference.ill_conditioned:
         print(f"{model_type} tp{size}: no copy that can tell", flush=True)
         return
     model: Any = bench.copy.model
     rules = dict(model._tp_plan)
     names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
-    live = frozenset(key for key in rules if any(_generic(name) == key or name == key for name in names))
+    expert_rules = dict(model._ep_plan) if experts else {}
+    names |= set(map(_generic, names))
+    live = frozenset(key for key in (*rules, *expert_rules) if key in names)
+    expert_rules = {key: style for key, style in expert_rules.items() if key in live}
+    if experts and not expert_rules:
+        print(f"{model_type}: no expert parallelism", flush=True)
+        return
     config = model.config.to_dict()
     table = table or {
         "model_type": model_type,
@@ -62,12 +72,14 @@ def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
         "class": type(model).__name__,
         "config": config,
         "rules": rules,
+        "expert_rules": expert_rules,
         "truths": [],
         "complete": False,
     }
     table["truths"] = table["truths"] or []
     known = {json.dumps(changes) for changes, _ in table["truths"]}
-    for mutation in wanted(rules, live, size, one_in):
+    changed = of_experts(expert_rules, rules, live, names, seed=size) if experts else wanted(rules, live, size, one_in)
+    for mutation in changed:
         changes = [list(change) for change in mutation.changes]
         if json.dumps(changes) in known:
             continue
@@ -75,15 +87,16 @@ def build(model_type: str, size: int, deadline: float, one_in: int) -> None:
             break
         known.add(json.dumps(changes))
         try:
-            table["truths"].append([changes, bench.judge(mutation.apply(rules))])
+            plans = (rules, mutation.apply(expert_rules)) if experts else (mutation.apply(rules), None)
+            table["truths"].append([changes, bench.judge(*plans)])
         except Exception as error:  # what a trial does to the interpreter it runs in is no truth about the plan
             print(f"{model_type} tp{size}: {changes}: {type(error).__name__}: {error}", flush=True)
     else:
         table["complete"] = one_in == 1
     bench.laboratory.close()
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / f"{model_type}-tp{size}.json").write_text(_text(table))
-    print(f"{model_type} tp{size}: {len(table['truths'])} plans", flush=True)
+    path_of(model_type, size, experts).write_text(_text(table))
+    print(f"{path_of(model_type, size, experts).stem}: {len(table['truths'])} plans", flush=True)
 
 
 # Widths and counts that plans divide.
@@ -127,12 +140,13 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--one-in", type=int, default=1, help="try only one in so many swaps, for a quick look")
+    parser.add_argument("--experts", action="store_true", help="the EP plans at tp 2 and ep 2, not the TP plans")
     options = parser.parse_args()
     deadline = time.time() + options.seconds
-    for size in options.sizes:
+    for size in (2,) if options.experts else options.sizes:
         for model_type in options.models:
             try:
-                build(model_type, size, deadline, options.one_in)
+                build(model_type, size, deadline, options.one_in, options.experts)
             except Exception as error:
                 print(f"{model_type} tp{size}: {type(error).__name__}: {error}", flush=True)
 

@@ -24,7 +24,7 @@ class FlowNotFollowed(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         analysis = context.flow
-        if context.layout.tp_size <= 1 or not context.resolved.tp:
+        if context.layout.tp_size <= 1 or not context.judged:
             return
         if analysis.flow is None:
             yield self._found("the model could not be watched: nothing is known of what flows between its modules", ())

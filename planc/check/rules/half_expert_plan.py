@@ -6,7 +6,11 @@ from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
-from planc.styles.registry import REMOVED, STYLES, get
+from planc.layouts.placement import Shard
+from planc.model.manifest import Module
+from planc.resolve.resolved import Assignment
+from planc.styles.registry import REMOVED, STYLES, create, get
+from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanRule
 
 
@@ -43,12 +47,14 @@ class HalfExpertPlan(Rule):
         seen: set[tuple[PlanRule, bool]] = set()
         for name, module in context.manifest.modules.items():
             own = [ep.get(parameter) for parameter in module.parameters]
-            sharded = [a for a in own if a is not None and a.style.name == "grouped_gemm"]
+            counted_as_local = [a for a in own if a is not None and a.style.name == "grouped_gemm"]
+            # Other styles that happen to shard dim 0 do too, once one of the parameters sets the number of experts.
+            sharded = [a for a in own if a is not None and _by_expert(a, context)] if counted_as_local else []
             hook = ep.get(name)
             dispatched = hook is not None and hook.style.name == "ep_dispatch_experts"
-            if sharded and not dispatched and (key := (sharded[0].rule, True)) not in seen:
+            if counted_as_local and not dispatched and (key := (counted_as_local[0].rule, True)) not in seen:
                 seen.add(key)
-                yield self._not_dispatched(sharded[0].rule, name)
+                yield self._not_dispatched(counted_as_local[0].rule, module)
             elif (
                 hook is not None and dispatched and len(sharded) < len(own) and (key := (hook.rule, False)) not in seen
             ):
@@ -57,14 +63,18 @@ class HalfExpertPlan(Rule):
                 culprits = [a.rule for a in own if a is not None and a not in sharded and a.rule.origin == "user"]
                 yield self._not_sharded(hook.rule, culprits[0] if culprits else hook.rule, whole, len(own))
 
-    def _not_dispatched(self, rule: PlanRule, module: str) -> Diagnostic:
+    def _not_dispatched(self, rule: PlanRule, module: Module) -> Diagnostic:
+        has_experts = "num_experts" in module.entry.sizes or module.entry.experts is not None
+        kind = module.entry.class_name
         return self.code.found(
-            f"`{rule.key.text}` leaves each rank its own experts, and nothing dispatches tokens to `{module}`",
+            f"`{rule.key.text}` leaves each rank its own experts, and nothing dispatches tokens to `{module.name}`",
             span=rule.key.span,
-            label="global expert ids would be looked up in a local block",
+            label="global expert ids would be looked up in a local block"
+            if has_experts
+            else f"`{kind}` has no experts, and would mix its sharded weight with plain tensors",
             key=rule.key.text,
-            targets=(module,),
-            help=(f"add `{rule.key.text.rpartition('.')[0]}: ep_dispatch_experts`",),
+            targets=(module.name,),
+            help=(f"add `{rule.key.text.rpartition('.')[0]}: ep_dispatch_experts`" if has_experts else "leave it out",),
         )
 
     def _not_sharded(self, dispatch: PlanRule, rule: PlanRule, whole: list[str], total: int) -> Diagnostic:
@@ -76,8 +86,13 @@ class HalfExpertPlan(Rule):
             key=rule.key.text,
             targets=tuple(whole[:3]),
             target_count=len(whole),
-            help=("give each of them `grouped_gemm`",),
+            help=(f"give each of them a rule: {', '.join(f'`{generic_name(n)}: grouped_gemm`' for n in whole[:3])}",),
         )
+
+
+def _by_expert(assignment: Assignment, context: CheckContext) -> bool:
+    style = create(assignment.style, "ep")
+    return style is not None and style.placement(context.manifest.parameters[assignment.target][1]) == Shard(0)
 
 
 def _plans(style: str) -> frozenset[str]:

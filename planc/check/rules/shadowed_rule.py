@@ -46,7 +46,9 @@ class ShadowedRule(Rule):
         # A rule on a module may also have come through on the module's parameters.
         if rule in winners or any(assignment.rule == rule for assignment in assignments.values()):
             return None
-        return next((assignments[n].rule for n in names if n in assignments), context.resolved.displaced.get(rule))
+        if rule in context.resolved.displaced:
+            return context.resolved.displaced[rule]
+        return next((assignments[n].rule for n in names if n in assignments), None)
 
     def _is_override_of_base(self, rule: PlanRule, hider: PlanRule) -> bool:
         """Overriding a rule of the file that a plan extends is what `extends` is for."""

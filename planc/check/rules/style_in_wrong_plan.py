@@ -38,6 +38,9 @@ class StyleInWrongPlan(Rule):
             style = get(name)
             if style is None or name in REMOVED or rule.plan in _plans_of(style, rule.plan):
                 continue
+            targets = context.resolved.matches[rule]
+            if not style.refused_elsewhere and all(name in context.manifest.parameters for name in targets):
+                continue  # on a parameter it does nothing, as PL110 says
             legal = " or ".join(f"`{kind}_plan`" for kind in PLANS if kind in style.plans)
             yield self.code.found(
                 f"`{name}` belongs in {legal}, not in `{rule.plan}_plan`",
