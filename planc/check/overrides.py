@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from planc.check.effects import acts
 from planc.check.rule import CheckContext
+from planc.layouts.placement import Placement
 from planc.resolve.resolved import Assignment
-from planc.styles.registry import create
+from planc.styles.registry import STYLES, create
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanKind, PlanRule
 
@@ -30,9 +31,9 @@ def departures(context: CheckContext) -> Iterator[Departure]:
         groups: dict[tuple[PlanRule, str | None], list[str]] = defaultdict(list)
         for target, assignment in context.resolved.plan(kind).items():
             if assignment.rule.origin == "user" and not (assignment.is_parameter and assignment.by_module):
-                said, before = _meaning(assignment, context), _meaning(own.get(target), context)
-                if said != before:
-                    groups[assignment.rule, before].append(target)
+                given = own.get(target)
+                if not _same(assignment, given, context):
+                    groups[assignment.rule, _meaning(given, context)].append(target)
         for (rule, before), targets in groups.items():
             yield Departure(rule, before, tuple(targets))
 
@@ -63,6 +64,20 @@ def unwatched(plan: PlanKind, targets: Iterable[str], context: CheckContext) -> 
         for target in targets
         if generic_name(target) not in reached or target in closed or target.rpartition(".")[0] in closed
     )
+
+
+def _same(now: Assignment, before: Assignment | None, context: CheckContext) -> bool:
+    if _meaning(now, context) == _meaning(before, context):
+        return True
+    # Styles place parameters, and that is all: that some of them also count experts is PL216's affair.
+    return now.is_parameter and before is not None and _placement(now, context) == _placement(before, context)
+
+
+def _placement(assignment: Assignment, context: CheckContext) -> Placement | str | None:
+    style = create(assignment.style, assignment.rule.plan)
+    if style is None or style.name not in STYLES:
+        return assignment.style.text
+    return style.placement(context.manifest.parameters[assignment.target][1])
 
 
 def _meaning(assignment: Assignment | None, context: CheckContext) -> str | None:

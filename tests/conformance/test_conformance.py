@@ -13,16 +13,22 @@ SAMPLE = 40
 MODELS = ("llama", "qwen3_moe", "phi3", "deepseek_v3", "gpt_neox")
 
 
-def sampled(model_type: str) -> dict[str, Any]:
-    table = read(model_type, 2)
+EXPERT_MODELS = ("qwen3_moe", "gpt_oss")
+
+
+def sampled(model_type: str, experts: bool = False) -> dict[str, Any]:
+    table = read(model_type, 2, experts)
     assert table is not None
     truths = random.Random(0).sample(table["truths"], min(SAMPLE, len(table["truths"])))
     return {**table, "truths": truths}
 
 
-@pytest.mark.parametrize("model_type", MODELS)
-def test_check_agrees_with_the_truth(model_type: str) -> None:
-    found = list(rows(sampled(model_type)))
+@pytest.mark.parametrize(
+    ("model_type", "experts"), [*((name, False) for name in MODELS), *((name, True) for name in EXPERT_MODELS)]
+)
+def test_check_agrees_with_the_truth(model_type: str, experts: bool) -> None:
+    found = list(rows(sampled(model_type, experts)))
+    assert all(row.experts is experts for row in found)
     decided = [row for row in found if row.verdict != "unknown"]
     assert len(decided) >= 0.9 * len(found)
     assert [_said(row) for row in decided if not row.agrees] == []
@@ -49,8 +55,23 @@ def test_truths_are_found_again() -> None:
         assert bench.judge({key: style for key, style in plan.items() if style is not None}) == truth, changes
 
 
+def test_truths_of_expert_plans_are_found_again() -> None:
+    from planc.verify.truth import TruthBench
+
+    table = read("qwen3_moe", 2, experts=True)
+    assert table is not None
+    bench = TruthBench.of(config_for("qwen3_moe", 2), 2, experts=True)
+    assert bench is not None
+    by_truth = {truth: changes for changes, truth in table["truths"]}
+    assert {"right", "refused", "crash", "wrong_forward"} <= set(by_truth)
+    for truth, changes in by_truth.items():
+        plan = {**table["expert_rules"], **dict(changes)}
+        rules = {key: style for key, style in plan.items() if style is not None}
+        assert bench.judge(table["rules"], rules) == truth, changes
+
+
 def test_every_table_is_on_the_page() -> None:
     page = DOCUMENT.read_text()
-    tables = {path.name.rpartition("-tp")[0] for path in FOLDER.glob("*.json")}
+    tables = {path.name.partition("-tp")[0] for path in FOLDER.glob("*.json")}
     assert tables
     assert [name for name in tables if f"| {name} |" not in page] == []

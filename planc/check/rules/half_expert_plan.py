@@ -98,4 +98,6 @@ def _by_expert(assignment: Assignment, context: CheckContext) -> bool:
 def _plans(style: str) -> frozenset[str]:
     found = get(style, "ep")
     # A custom style may do anything: judge nothing beside it.
-    return frozenset(found.plans) if found is not None and style in STYLES else frozenset()
+    if found is None or style not in STYLES:
+        return frozenset()
+    return frozenset(found.plans) if found.refused_elsewhere else frozenset({*found.plans, "ep"})
