@@ -1,13 +1,13 @@
 """Build a model on the meta device, and write down what it is."""
 
 import contextlib
-import importlib.metadata
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
@@ -85,7 +85,7 @@ def build_manifest(model: nn.Module, name: str, *, trace: bool = True) -> Manife
 
 def versions() -> dict[str, str]:
     """Versions of the libraries that decide what a model looks like, without local tags (`+cpu`)."""
-    return {library: importlib.metadata.version(library).partition("+")[0] for library in ("torch", "transformers")}
+    return {library.__name__: library.__version__.partition("+")[0] for library in (torch, transformers)}
 
 
 @contextlib.contextmanager

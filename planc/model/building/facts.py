@@ -39,8 +39,10 @@ def _attention(module: nn.Module) -> Attention | None:
 def _stacked_experts(module: nn.Module) -> Experts | None:
     """A module whose weights are stacked: parameters of three or more dims, the first of them `num_experts`."""
     count = _first(module, "num_experts")
+    if count is None:
+        return None
     stacked = [p for p in module.parameters(recurse=False) if p.ndim >= 3]
-    if count is None or not stacked or any(p.shape[0] != count for p in stacked):
+    if not stacked or any(p.shape[0] != count for p in stacked):
         return None
     return Experts(num_experts=count, routed=_takes_routes(module))
 

@@ -71,14 +71,20 @@ def _out_of_order(alone: Mapping[str, ModuleEntry]) -> dict[str, tuple[str, ...]
 def split(name: str) -> tuple[str, tuple[int, ...]]:
     """`model.layers.3.mlp` as `model.layers.*.mlp` and `(3,)`; every segment that spells a number is one."""
     segments = name.split(".")
-    numbers = tuple(int(s) for s in segments if _NUMBER.fullmatch(s))
-    return ".".join("*" if _NUMBER.fullmatch(s) else s for s in segments), numbers
+    numbers = []
+    for place, segment in enumerate(segments):
+        if segment[:1].isdecimal() and _NUMBER.fullmatch(segment):
+            numbers.append(int(segment))
+            segments[place] = "*"
+    return ".".join(segments), tuple(numbers)
 
 
 def _parameters(name: str, module: nn.Module, dtype: Dtype) -> Iterable[ParameterEntry]:
     prefix = f"{name}." if name else ""
-    for own, parameter in module.named_parameters(recurse=False):
-        yield ParameterEntry(name=own, shape=tuple(parameter.shape), dtype=dtype(prefix + own, parameter))
+    # What `named_parameters(recurse=False)` gives, which looks through all modules below, too.
+    for own, parameter in module._parameters.items():
+        if parameter is not None:
+            yield ParameterEntry(name=own, shape=tuple(parameter.shape), dtype=dtype(prefix + own, parameter))
 
 
 def _sizes(modules: Mapping[str, nn.Module]) -> dict[str, dict[str, int]]:
