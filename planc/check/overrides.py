@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from planc.check.across_batches import mixed
 from planc.check.effects import acts
 from planc.check.rule import CheckContext
 from planc.layouts.placement import Placement
@@ -50,9 +51,12 @@ def left_out(context: CheckContext) -> Mapping[PlanRule, tuple[str, ...]]:
 
 
 def unwatched(plan: PlanKind, targets: Iterable[str], context: CheckContext) -> tuple[str, ...]:
-    """Those of `targets` of which the dataflow proves nothing: all of a plan that it doesn't judge, else what the
-    recorded run never reached, as the vision tower of a model that was watched on text."""
+    """Those of `targets` of which nothing is proved: all of a plan that the dataflow doesn't judge and PL218 doesn't
+    refute, else what the recorded run never reached, as the vision tower of a model that was watched on text."""
     flow = context.flow.flow
+    if plan == "ep":
+        refuted = set(mixed(context))
+        targets = tuple(target for target in targets if target not in refuted)
     is_followed = plan == "tp" or context.layout.ep_size == context.layout.tp_size
     if not is_followed or flow is None or not context.flow.is_judged:
         return tuple(targets)
