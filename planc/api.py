@@ -138,7 +138,8 @@ def from_pretrained(
     """The model of a folder, sharded, with this rank's shards of its weights.
 
     `plan` is a plan as for `check`, a program or a program's file; without it and without sizes, the program that
-    `planc apply … -- script` compiled. Raises as `compile` and `apply`.
+    `planc apply … -- script` compiled. Raises as `compile` and `apply`; in a run of several processes a RunError
+    for a plan that can't be compiled, on every rank.
     """
     from planc.program.program import Program
     from planc.runtime.apply import PROGRAM_VARIABLE
@@ -148,10 +149,27 @@ def from_pretrained(
     if isinstance(plan, Program) or (isinstance(plan, str | Path) and is_program_file(plan)):
         program = plan
     elif plan is not None or sizes or PROGRAM_VARIABLE not in os.environ:
-        started = os.environ.get("WORLD_SIZE", "")
-        world_size = int(started) if started.isdecimal() else None
-        program = compile(model, plan, target=None, world_size=world_size, ep_implementation=ep_implementation, **sizes)
+        program = _compiled_on_a_rank(model, plan, ep_implementation, sizes)
     return load(model, program, checkpoint)
+
+
+def _compiled_on_a_rank(
+    model: str | Path, plan: PlanLike, ep_implementation: str | None, sizes: Mapping[str, int]
+) -> "Program":
+    """As `compile`; in a run of several processes a plan that one of them can't compile ends all of them."""
+    from planc.runtime.apply import session
+    from planc.runtime.errors import RunError
+
+    started = os.environ.get("WORLD_SIZE", "")
+    world_size = int(started) if started.isdecimal() else None
+    with session() as joined:
+        try:
+            given = arguments("from_pretrained", model, ep_implementation, sizes)
+            return lowered(analyse(plan, given, Settings(world_size)))
+        except PlanError as error:
+            if joined is None:
+                raise
+            raise RunError(str(error)) from error
 
 
 def distributed_config(

@@ -83,6 +83,15 @@ def test_a_damaged_checkpoint_is_told_once(folder: Path, tmp_path: Path) -> None
     assert "Traceback" not in run.stderr
 
 
+def test_a_plan_that_one_rank_cant_compile_ends_all(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    size = "3 if os.environ['RANK'] == '1' else 2"
+    code = f"import os, planc; planc.from_pretrained({str(folder)!r}, tp_size={size})"
+    assert launch(2, python(code), {"OMP_NUM_THREADS": "1"}) == 2
+    told = capfd.readouterr().err.splitlines()
+    assert told
+    assert all(line.startswith("planc: rank 1: PL302: `q_proj` splits 4 heads over tp_size=3") for line in told)
+
+
 def test_a_faulty_plan_starts_nothing(folder: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("tp_size: 3\ntp_plan:\n  model.layers.*.mlp.up_prj: colwise\n")

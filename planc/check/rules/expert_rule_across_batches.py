@@ -46,8 +46,8 @@ class ExpertRuleAcrossBatches(Rule):
         batches = layout.ep_size // layout.tp_size
         for rule, targets in found.items():
             yield self.code.found(
-                f"`{rule.key.text}: {rule.style.text}` would combine values or gradients of {batches} batches: an expert group of "
-                f"{layout.ep_size} ranks spans {batches} TP groups of {counted(layout.tp_size, 'rank')}",
+                f"`{rule.key.text}: {rule.style.text}` would combine values or gradients of {batches} batches: "
+                f"an expert group of {layout.ep_size} ranks spans {batches} TP groups of {counted(layout.tp_size, 'rank')}",
                 span=rule.span,
                 label=counted(len(targets), "target"),
                 labels=size_labels(context, "ep_size", "tp_size"),
