@@ -44,10 +44,11 @@ class ExpertRuleAcrossBatches(Rule):
             found[context.resolved.ep[name].rule].append(name)
         layout = context.layout
         batches = layout.ep_size // layout.tp_size
+        ranks = counted(layout.tp_size, "rank")
         for rule, targets in found.items():
             yield self.code.found(
                 f"`{rule.key.text}: {rule.style.text}` would combine values or gradients of {batches} batches: "
-                f"an expert group of {layout.ep_size} ranks spans {batches} TP groups of {counted(layout.tp_size, 'rank')}",
+                f"an expert group of {layout.ep_size} ranks spans {batches} TP groups of {ranks}",
                 span=rule.span,
                 label=counted(len(targets), "target"),
                 labels=size_labels(context, "ep_size", "tp_size"),
