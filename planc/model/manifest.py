@@ -152,6 +152,7 @@ class Module:
 
     name: str
     entry: ModuleEntry
+    has_children: bool = False
 
     @property
     def parameters(self) -> Mapping[str, ParameterEntry]:
@@ -169,7 +170,9 @@ class Manifest:
     @cached_property
     def modules(self) -> Mapping[str, Module]:
         """Every module by concrete name, in the order of the model's `named_modules()`."""
-        return {name: Module(name, entry) for name, entry in expand(self.file.modules)}
+        entries = dict(expand(self.file.modules))
+        parents = {name.rpartition(".")[0] for name in entries if name}
+        return {name: Module(name, entry, name in parents) for name, entry in entries.items()}
 
     @cached_property
     def parameters(self) -> Mapping[str, tuple[Module, ParameterEntry]]:

@@ -45,7 +45,7 @@ class SequenceParallel(Style):
     plans = frozenset({"tp", "ep"})
 
     def objection(self, module: Module) -> str | None:
-        if module.entry.parameters or not module.entry.children:
+        if module.entry.parameters or not module.has_children:
             return None
         return (
             f"`{module.entry.class_name}` has no parameters of its own: `{self.name}` would hand its children inputs "

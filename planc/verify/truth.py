@@ -53,6 +53,8 @@ class TruthBench:
             return "unknown"
         if not {*rules.values(), *(expert_rules or {}).values()} <= set(ALL_PARALLEL_STYLES):
             return "refused"
+        if not rules or expert_rules == {}:
+            return "refused"  # as `_resolve_parallel_plans` does with a size that no rule makes use of
         if expert_rules is None:
             return verdict(self.trial(rules))
         return self._judge_experts(rules, expert_rules)

@@ -22,6 +22,8 @@ def answer(name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: M
             return _nonzero(tensor).unbind(1)
         if name in ("__getitem__", "__setitem__") and _is_mask(args[1]):
             return _masked(name, func, args)
+        if name == "__getitem__" and _is_scalar(args[1]):
+            return func(args[0], 0)
         if name == "masked_select":
             return tensor.new_empty(_ROWS)
     return func(*args, **kwargs)
@@ -45,6 +47,10 @@ def _numbers(tensor: torch.Tensor) -> Any:
 
 def _nonzero(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_empty((_ROWS, max(tensor.dim(), 1)), dtype=torch.long)
+
+
+def _is_scalar(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype is not torch.bool
 
 
 def _is_mask(index: Any) -> bool:

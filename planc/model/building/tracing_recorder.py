@@ -43,6 +43,8 @@ class Recorder(TorchFunctionMode):
         self._named_ids: dict[str, int] = {}
         # Slices by the identity of their tensor: what they are a slice of, and which.
         self._slices: dict[int, tuple[torch.Tensor, Any]] = {}
+        # Comparisons for equality by the identity of their result.
+        self._equalities: set[int] = set()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -53,6 +55,9 @@ class Recorder(TorchFunctionMode):
             return answer(name, func, args, kwargs)
         if name in ("shape", "size", "numel"):
             return self._sizes(name, func, args, kwargs)
+        if name == "__bool__" and args[0].is_meta and id(args[0]) in self._equalities:
+            # Where data isn't known, to be equal is the exception: the id that stands for no expert, a padding token.
+            return False
         result = answer(name, func, args, kwargs)
         if name not in _SILENT and any(isinstance(item, torch.Tensor) for item in _flat(result)):
             self._computed(name, args, kwargs, result)
@@ -64,7 +69,9 @@ class Recorder(TorchFunctionMode):
         plain = name.strip("_") if name.startswith("__") else name.removesuffix("_")
         in_place = bool(args) and result is args[0] and plain != name and not name.startswith("__")
         self.record(plain, args, {**kwargs, "in_place": True} if in_place else kwargs, result)
-        if plain == "getitem":
+        if plain == "eq":
+            self._equalities.add(id(result))
+        elif plain == "getitem":
             self._slices[id(result)] = (args[0], args[1])
         elif in_place and id(result) in self._slices:
             # Writing into a slice writes into what it was sliced from.

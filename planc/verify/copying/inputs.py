@@ -22,6 +22,8 @@ def batches(model: nn.Module, generator: torch.Generator) -> Iterator[Batch]:
     names = frozenset(inspect.signature(model.forward).parameters)
     config = model.config
     assert isinstance(config, PreTrainedConfig)
+    if {"input_ids", "decoder_input_ids"} <= names:
+        yield {name: _tokens(config, generator) for name in ("input_ids", "decoder_input_ids")}
     if "input_ids" in names:
         yield {"input_ids": _tokens(config, generator)}
     hidden = getattr(config.get_text_config(), "hidden_size", None)
@@ -75,7 +77,7 @@ def another(batch: Batch, generator: torch.Generator) -> Batch:
 def _refilled(name: str, tensor: Tensor, generator: torch.Generator) -> Tensor:
     if tensor.is_floating_point():
         return _noise(tuple(tensor.shape), generator)
-    if name == "input_ids":
+    if name.endswith("input_ids"):
         flat = tensor.flatten()
         return flat[torch.randint(len(flat), tensor.shape, generator=generator)]
     return tensor
