@@ -13,9 +13,11 @@ from planc.ir.operations import OPERATIONS, Operation
 from planc.layouts.layout import Layout
 from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
 from planc.model import ranges
-from planc.program.encoding import Entry, Group, expand, expand_numbers
+from planc.program.encoding import Entry, Group, encode, expand, expand_numbers, in_canonical_order
 from planc.program.errors import ProgramError
-from planc.program.program import Instruction, ModelIdentity, Program, Provenance
+from planc.program.program import Instruction, ModelIdentity, Program, Provenance, canonical
+from planc.syntax.limits import MAX_DIGITS
+from planc.syntax.wording import shown
 
 _PLACEMENT = re.compile(r"(?:(?P<kind>[RP])|S\((?P<dim>-?\d{1,2})(?:, parts=(?P<parts>\d{1,6}))?\))")
 
@@ -25,10 +27,10 @@ def _default(cls: type[Operation], name: str) -> object:
     return next(f.default for f in fields(cls) if f.name == name)
 
 
-_PLACEMENT_FIELDS = ("placement", "source", "target", "gradient")
-_FIELDS = {str(_default(cls, "op")): {f.name for f in fields(cls)} for cls in OPERATIONS}
+# By operation: its fields, and those that are placements (a custom style's `target` is a name).
+_FIELDS = {str(_default(cls, "op")): {f.name: f.type == Placement for f in fields(cls)} for cls in OPERATIONS}
 # More than any released model needs at the finest: every expert's every weight named apart.
-_MOST_OPERATIONS = 10_000_000
+_MOST_OPERATIONS = 1_000_000
 Size = Annotated[int, Field(ge=1, le=2**31)]
 
 
@@ -61,7 +63,8 @@ class _Rule(_File):
 class _Group(_File):
     plan: Literal["pp", "tp", "ep", "fsdp"]
     at: tuple[str, ...] = ()
-    operations: tuple[dict[str, Any], ...]
+    # Without operations the number of layers would be bounded by nothing.
+    operations: Annotated[tuple[dict[str, Any], ...], Field(min_length=1)]
 
 
 class _ProgramFile(_File):
@@ -76,7 +79,7 @@ class _ProgramFile(_File):
 def decode(content: bytes, origin: str) -> Program:
     """The program in `content`; `origin` names it in errors. Raises ProgramError."""
     try:
-        file = _ProgramFile.model_validate(json.loads(content))
+        file = _ProgramFile.model_validate(_parse(content))
         program = _program(file)
     except ValidationError as error:
         raise ProgramError(f"`{origin}` is not a program", tuple(_explain(error))) from None
@@ -88,6 +91,30 @@ def decode(content: bytes, origin: str) -> Program:
             f"{file.hash[:12]}"
         )
     return program
+
+
+def _parse(content: bytes) -> Any:
+    """The JSON in `content`. Raises ValueError, also for what JSON allows and no program holds."""
+    value = json.loads(content, object_pairs_hook=_object, parse_int=_whole_number)
+    try:
+        canonical(value)
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no character") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{shown(next(n for n in found if names.count(n) > 1))} stands twice in one object")
+    return found
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"{shown(text)} has more than {MAX_DIGITS} digits")
+    return int(text)
 
 
 def parse_placement(text: object) -> Placement:
@@ -104,11 +131,14 @@ def parse_placement(text: object) -> Placement:
 
 def _program(file: _ProgramFile) -> Program:
     rules = [Provenance(**rule.model_dump()) for rule in file.rules]
-    return Program(
-        Layout(**file.layout.model_dump()),
-        ModelIdentity(**file.model.model_dump()),
-        tuple(_instructions(file, rules)),
-    )
+    # The hash is over the canonical order: no other one is run.
+    instructions = in_canonical_order(_instructions(file, rules))
+    seen: set[Operation] = set()
+    for operation in (instruction.operation for instruction in instructions):
+        if operation in seen:
+            raise ValueError(f"`{operation.op}` stands twice: {shown(str(canonical(encode(operation)), 'utf-8'))}")
+        seen.add(operation)
+    return Program(Layout(**file.layout.model_dump()), ModelIdentity(**file.model.model_dump()), instructions)
 
 
 def _instructions(file: _ProgramFile, rules: list[Provenance]) -> Iterator[Instruction]:
@@ -130,8 +160,11 @@ def _entry(group: _Group, value: dict[str, Any], rules: list[Provenance]) -> Ent
         entry.layers[_rule(source, rules)] = numbers
         return entry
     rest = dict.fromkeys(numbers)
+    listed = [item for at in source for item in at.split(",")]
+    if sum(ranges.count(ranges.parse(item)) for item in listed) > len(numbers):
+        raise ValueError(f"`rule` lists more layers than its group, which has {len(numbers)}")
     for at, index in source.items():
-        covered = [n for n in expand_numbers(tuple(str(at).split(","))) if n in rest]
+        covered = [n for n in expand_numbers(tuple(at.split(","))) if n in rest]
         for n in covered:
             del rest[n]
         entry.layers.setdefault(_rule(index, rules), []).extend(covered)
@@ -152,9 +185,9 @@ def _operation(value: dict[str, Any]) -> Operation:
     op = value.get("op")
     if not isinstance(op, str) or op not in _FIELDS:
         raise ValueError(f"`{str(op)[:40]}` is not an operation ({', '.join(_FIELDS)})")
-    if unknown := value.keys() - _FIELDS[op]:
+    if unknown := value.keys() - _FIELDS[op].keys():
         raise ValueError(f"`{op}` has no field {', '.join(f'`{u[:40]}`' for u in sorted(unknown))}")
-    parsed = {k: parse_placement(v) if k in _PLACEMENT_FIELDS else v for k, v in value.items()}
+    parsed = {k: parse_placement(v) if _FIELDS[op][k] else v for k, v in value.items()}
     return _adapter().validate_python(parsed)
 
 

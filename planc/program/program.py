@@ -21,7 +21,7 @@ FORMAT_VERSION = 1
 # What an instruction is part of, in the order of application.
 Phase = Literal["pp", "tp", "ep", "fsdp"]
 # A program of the largest released model types is some hundred kilobytes.
-_MOST_BYTES = 256 * 1024 * 1024
+_MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,13 @@ class Program:
     def load(cls, path: Path) -> Program:
         """Read a program file. Raises ProgramError where it can't be read, isn't one, or was changed by hand."""
         try:
-            if path.stat().st_size > _MOST_BYTES:
-                raise ProgramError(f"`{path}` is larger than a program can be ({_MOST_BYTES >> 20} MiB)")
-            return cls.from_json(path.read_bytes(), str(path))
+            with path.open("rb") as file:
+                content = file.read(_MOST_BYTES + 1)
         except OSError as error:
             raise ProgramError(f"can't read `{path}`: {error.strerror}") from None
+        if len(content) > _MOST_BYTES:
+            raise ProgramError(f"`{path}` is larger than a program can be ({_MOST_BYTES >> 20} MiB)")
+        return cls.from_json(content, str(path))
 
     @classmethod
     def from_json(cls, content: bytes, origin: str) -> Program:

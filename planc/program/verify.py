@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from planc.ir.operations import (
     CustomStyle,
@@ -9,9 +10,11 @@ from planc.ir.operations import (
     LocalExperts,
     LookupShard,
     Operation,
+    RunDistributed,
     RunLocal,
     ShardParameter,
     SplitStages,
+    SumGradient,
     SumOutputGradient,
     TransformInput,
     TransformOutput,
@@ -21,6 +24,10 @@ from planc.layouts.layout import Axis, Layout
 from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
 from planc.model.manifest import Manifest
 from planc.program.program import Program
+from planc.styles.fsdp import KeepFullWeight
+
+# FSDP shards by WrapFsdp alone, stages are split by SplitStages alone.
+TENSOR_AXES: tuple[Axis, ...] = ("tp", "ep")
 
 
 def verify(program: Program, manifest: Manifest) -> list[str]:
@@ -51,6 +58,9 @@ class _State:
     local: set[str] = field(default_factory=set)
     dispatched: set[str] = field(default_factory=set)
     wrapped: set[str] = field(default_factory=set)
+    summed: set[str] = field(default_factory=set)
+    # By what is transformed: a module's output (None) or an input of it, on one axis.
+    transformed: dict[tuple[str, int | None, Axis], TransformInput | TransformOutput] = field(default_factory=dict)
     staged: bool = False
 
     def faults(self, operation: Operation) -> Iterator[str]:
@@ -66,17 +76,23 @@ class _State:
         axis: Axis | None = getattr(operation, "axis", None)
         if axis is not None and self.layout.size(axis) == 1:
             yield f"{operation.op}: the axis `{axis}` has one rank"
+        elif axis is not None and axis not in TENSOR_AXES:
+            yield f"{operation.op}: `{axis}` is no axis of tensor or expert parallelism"
         if isinstance(operation, ShardParameter):
             yield from self._shard(operation)
         elif isinstance(operation, TransformInput | TransformOutput):
-            yield from _transform(operation)
+            yield from self._transform(operation)
+        elif isinstance(operation, RunDistributed):
+            yield from _run_distributed(operation)
         elif isinstance(operation, RunLocal):
             yield from self._run_local(operation)
         elif isinstance(operation, LookupShard):
             yield from self._lookup(operation)
         elif isinstance(operation, SumOutputGradient):
-            if operation.features < 1:
+            if not 1 <= operation.features <= self._size(operation.module, "out_features", operation.features):
                 yield f"sum_output_gradient: {operation.features} features of `{operation.module}`"
+        elif isinstance(operation, SumGradient):
+            yield from self._sum(operation)
         elif isinstance(operation, LocalExperts):
             yield from self._local_experts(operation)
         elif isinstance(operation, DispatchExperts):
@@ -116,6 +132,52 @@ class _State:
             yield f"shard_parameter: `{name}` is in an FSDP group already"
         self.placed[name, operation.axis] = placement
 
+    def _sum(self, operation: SumGradient) -> Iterator[str]:
+        placement = self.placed.get((operation.parameter, operation.axis))
+        if isinstance(placement, Shard | StridedShard):
+            yield f"sum_gradient: the ranks of {operation.axis} hold different parts of `{operation.parameter}`"
+        if operation.parameter in self.summed:
+            yield f"sum_gradient: the gradient of `{operation.parameter}` is summed twice"
+        self.summed.add(operation.parameter)
+
+    def _transform(self, operation: TransformInput | TransformOutput) -> Iterator[str]:
+        argument = operation.argument if isinstance(operation, TransformInput) else None
+        if argument is not None and not 0 <= argument < self._inputs(operation.module):
+            yield f"transform_input: `{operation.module}` has no argument {argument}"
+        placements = (operation.source, operation.target, operation.gradient)
+        yield from (
+            f"{operation.op}: no local tensor of `{operation.module}` goes from or to {placement}"
+            for placement in placements
+            if isinstance(placement, StridedShard)
+        )
+        if isinstance(operation.target, Partial):
+            yield f"{operation.op}: `{operation.module}` would hand on a partial value"
+        gathers = isinstance(operation.source, Shard) and isinstance(operation.target, Replicate)
+        if gathers and (operation.size or 0) < 1:
+            yield f"{operation.op}: gathering `{operation.module}` needs the size of the whole dim"
+        elif operation.source == Shard(-1) and operation.size is not None and argument in (None, 0):
+            features = ("in_features",) if argument == 0 else ("out_features", "embedding_dim")
+            known = [self._size(operation.module, name, operation.size) for name in features]
+            if any(size != operation.size for size in known):
+                yield f"{operation.op}: the last dim of `{operation.module}` isn't {operation.size} wide"
+        before = self.transformed.get((operation.module, argument, operation.axis))
+        if before is not None and not _follows(before, operation):
+            yield (
+                f"{operation.op}: `{operation.module}` is transformed twice on {operation.axis}, first to "
+                f"{before.target} (gradient {before.gradient}), then from {operation.source}"
+            )
+        self.transformed[operation.module, argument, operation.axis] = operation
+
+    def _inputs(self, module: str) -> float:
+        """How many positional inputs the module can have."""
+        entry = self.manifest.modules[module].entry
+        if entry.sizes.keys() & {"in_features", "num_embeddings"}:
+            return 1
+        return 3 if entry.experts is not None and entry.experts.routed else inf
+
+    def _size(self, module: str, name: str, otherwise: int) -> int:
+        return self.manifest.modules[module].entry.sizes.get(name, otherwise)
+
     def _run_local(self, operation: RunLocal) -> Iterator[str]:
         own = self.manifest.modules[operation.module].parameters
         yield from (
@@ -143,6 +205,10 @@ class _State:
     def _dispatch(self, operation: DispatchExperts) -> Iterator[str]:
         if operation.module not in self.local:
             yield f"dispatch_experts: `{operation.module}` isn't run on its local experts"
+        if "num_experts" not in self.manifest.modules[operation.module].entry.sizes:
+            yield f"dispatch_experts: `{operation.module}` holds no experts"
+        if operation.batch_axis != "tp":
+            yield f"dispatch_experts: the ranks of {operation.batch_axis} don't hold the same tokens"
         self.dispatched.add(operation.module)
 
     def _wrap(self, operation: WrapFsdp) -> Iterator[str]:
@@ -150,10 +216,14 @@ class _State:
             yield f"wrap_fsdp: the axes {operation.axes} are neither a shard axis nor a replicate and a shard axis"
         if operation.gradient_divisor is not None and operation.gradient_divisor < 1:
             yield f"wrap_fsdp: gradients are divided by {operation.gradient_divisor}"
+        if not operation.modules:
+            yield "wrap_fsdp: a group of no modules"
         for name in operation.modules:
-            if name in self.wrapped:
+            if objection := KeepFullWeight().objection(self.manifest.modules[name]):
+                yield f"wrap_fsdp: `{name}`: {objection}"
+            if name in self.wrapped or operation.modules.count(name) > 1:
                 yield f"wrap_fsdp: `{name or 'the model'}` is wrapped twice"
-            elif outer := self._around(name) & self.wrapped:
+            elif outer := self._around(name) & {*self.wrapped, *operation.modules}:
                 yield f"wrap_fsdp: `{name}` is wrapped after `{min(outer) or 'the model'}`, which contains it"
         self.wrapped.update(operation.modules)
 
@@ -162,7 +232,12 @@ class _State:
             yield "split_stages: the stages are split twice"
         self.staged = True
         prefix = f"{operation.layers}."
+        for name in (*operation.first, *operation.last):
+            if {name, *self._around(name)} & {operation.layers} or name in {"", *self._around(operation.layers)}:
+                yield f"split_stages: `{name or 'the model'}` is no module beside `{operation.layers}`"
         layers = {n.removeprefix(prefix).partition(".")[0] for n in self.manifest.modules if n.startswith(prefix)}
+        if layers != {str(number) for number in range(len(layers))}:
+            yield f"split_stages: `{operation.layers}` is no list of layers"
         bounds = [bound for pair in operation.ranges for bound in pair]
         if len(operation.ranges) != self.layout.pp_size:
             yield f"split_stages: {len(operation.ranges)} stages for pp_size={self.layout.pp_size}"
@@ -182,13 +257,17 @@ class _State:
         return around
 
 
-def _transform(operation: TransformInput | TransformOutput) -> Iterator[str]:
-    if isinstance(operation, TransformInput) and operation.argument < 0:
-        yield f"transform_input: `{operation.module}` has no argument {operation.argument}"
+def _follows(before: TransformInput | TransformOutput, operation: TransformInput | TransformOutput) -> bool:
+    """Whether one transform starts where another ended, forward and with its gradient."""
+    gradient = operation.source if isinstance(operation.source, Shard) else Replicate()
+    return before.target == operation.source and before.gradient == gradient
+
+
+def _run_distributed(operation: RunDistributed) -> Iterator[str]:
     if isinstance(operation.target, Partial):
-        yield f"{operation.op}: `{operation.module}` would hand on a partial value"
-    if isinstance(operation.source, Shard) and isinstance(operation.target, Replicate) and (operation.size or 0) < 1:
-        yield f"{operation.op}: gathering `{operation.module}` needs the size of the whole dim"
+        yield f"run_distributed: `{operation.module}` would hand on a partial value"
+    if isinstance(operation.source, StridedShard) or isinstance(operation.target, StridedShard):
+        yield f"run_distributed: no local tensor of `{operation.module}` is in strided shards"
 
 
 def _modules(operation: Operation) -> Iterable[str]:

@@ -38,7 +38,7 @@ class _Embedding(Style):
         return Shard(self.dim)
 
     def type(self, module: Module) -> StyleType:
-        if is_embedding(module):
+        if self._looks_up(module):
             rows = self.dim == 0
             return StyleType(input=R, computes=R, yields=P if rows else LAST, output=R, runs_local=True, lookup=rows)
         if is_linear(module):
@@ -56,12 +56,19 @@ class _Embedding(Style):
                 return self
 
     def lower_module(self, module: Module, to: Lowering) -> Iterator[Operation]:
-        if is_embedding(module):
+        if self._looks_up(module):
             yield from self.lower_embedding(module, to)
         elif is_linear(module):
             yield from self.linear().lower_module(module, to)
         else:
             yield RunDistributed(module.name, to.axis, source=R, target=R)
+
+    def _looks_up(self, module: Module) -> bool:
+        """Whether local arithmetic will do: not for slices of vectors that modules inside (a norm) take whole.
+
+        Summands they can't take either, under DTensor's rules no more than here.
+        """
+        return is_embedding(module) and (self.dim == 0 or not module.has_children)
 
     def lower_embedding(self, module: Module, to: Lowering) -> Iterator[Operation]:
         """Operations on a module that looks up rows of its weight."""

@@ -57,7 +57,7 @@ def build(model_type: str, size: int, deadline: float, one_in: int, experts: boo
         return
     model: Any = bench.copy.model
     rules = dict(model._tp_plan)
-    names = {name for name, _ in (*model.named_modules(), *model.named_parameters())}
+    names = running(model, bench.copy.batch)
     expert_rules = dict(model._ep_plan) if experts else {}
     names |= set(map(_generic, names))
     live = frozenset(key for key in (*rules, *expert_rules) if key in names)
@@ -97,6 +97,19 @@ def build(model_type: str, size: int, deadline: float, one_in: int, experts: boo
     FOLDER.mkdir(exist_ok=True)
     path_of(model_type, size, experts).write_text(_text(table))
     print(f"{path_of(model_type, size, experts).stem}: {len(table['truths'])} plans", flush=True)
+
+
+def running(model: Any, batch: Any) -> set[str]:
+    """The modules that a forward with `batch` calls, and their parameters: of others a trial says nothing."""
+    called: set[str] = set()
+    handles = [
+        module.register_forward_pre_hook(lambda module, args, name=name: called.add(name))
+        for name, module in model.named_modules()
+    ]
+    model(**batch)
+    for handle in handles:
+        handle.remove()
+    return called | {name for name, _ in model.named_parameters() if name.rpartition(".")[0] in called}
 
 
 # Widths and counts that plans divide.

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from planc.ir.operations import CustomStyle
+from planc.layouts.layout import Layout
 from planc.layouts.placement import Partial, Replicate, Shard, StridedShard
 from planc.program.decoding import parse_placement
+from planc.program.encoding import in_canonical_order
 from planc.program.errors import ProgramError
-from planc.program.program import Program
+from planc.program.program import Instruction, Program
 from tests.program.models import another, compiled, mixture
 
 PLANS: dict[str, dict[str, object]] = {
@@ -31,6 +34,13 @@ def test_a_file_reads_back_as_it_was(plan: dict[str, object], tmp_path: Path) ->
     assert again == program
     assert again.to_json() == program.to_json()
     again.require(mixture())
+
+
+def test_operations_of_custom_styles_read_back() -> None:
+    """Their `target` is the name of a module or parameter, no placement."""
+    custom = CustomStyle("lm_head", False, "tp", "mine", (("width", 2), ("kind", "odd")))
+    program = replace(compiled(mixture()), layout=Layout(tp_size=2), instructions=(Instruction("tp", custom),))
+    assert Program.from_json(program.to_json(), "program.json") == program
 
 
 def test_layers_of_a_kind_are_one_entry() -> None:
@@ -116,7 +126,19 @@ DAMAGE: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "rule": (set_in(*FIRST, "rule", to=99), "`rule` is 99"),
     "rule of a wrong type": (set_in(*FIRST, "rule", to="first"), "`rule` is first"),
     "plan": (set_in("groups", 0, "plan", to="dp"), "groups.0.plan"),
-    "layers": (set_in("groups", 1, "at", to=["0-99999999"]), "more than 10,000,000 operations"),
+    "layers": (set_in("groups", 1, "at", to=["0-99999999"]), "more than 1,000,000 operations"),
+    "layers without operations": (
+        set_in("groups", 1, to={"plan": "tp", "at": ["0-999999999;0-999999999"], "operations": []}),
+        "groups.1.operations",
+    ),
+    "rule for more layers than there are": (
+        set_in("groups", 1, "operations", 0, "rule", to={"0-999999999;0-999999999": 0}),
+        "`rule` lists more layers than its group, which has 3",
+    ),
+    "layers listed twice": (set_in("groups", 1, "at", to=["0-2", "1"]), "stands twice"),
+    "half of a surrogate pair": (set_in("layout", "ep_implementation", to="\ud800"), "half of a surrogate pair"),
+    "a number without end": (set_in("groups", 0, "operations", 2, "size", to=int("9" * 4000)), "more than 18 digits"),
+    "not a number": (set_in("groups", 0, "operations", 2, "size", to=float("nan")), "not JSON compliant"),
     "layers of a wrong form": (set_in("groups", 1, "at", to=["all"]), "`all` is not of the form"),
     "layers where none are": (set_in("groups", 0, "at", to=["0-3"]), "layer numbers"),
     "layers twice": (set_in("groups", 1, "at", to=["0;1"]), "layer numbers"),
@@ -133,6 +155,34 @@ def test_damaged_files_are_refused_in_words(change: Callable[[dict[str, Any]], N
     assert says in str(refusal.value)
 
 
+def test_a_key_that_stands_twice() -> None:
+    content = compiled(mixture(), {"tp_size": 2}).to_json().replace(b'"axis":"tp"', b'"axis":"ep","axis":"tp"', 1)
+    with pytest.raises(ProgramError, match="`axis` stands twice in one object"):
+        Program.from_json(content, "program.json")
+
+
+def test_no_order_is_run_but_the_one_that_was_hashed() -> None:
+    """Ranks agree on what they run by the hash alone."""
+    program = compiled(mixture(), {"tp_size": 2})
+    swapped = replace(program, instructions=in_canonical_order(reversed(program.instructions)))
+    content = json.loads(swapped.to_json())
+    layers, rest = content["groups"]
+    content["groups"] = [{**layers, "at": ["2"]}, rest, {**layers, "at": ["0-1"]}]
+    assert Program.from_json(json.dumps(content).encode(), "program.json") == swapped
+
+
+def test_messages_steer_no_terminal_and_end() -> None:
+    content = json.loads(compiled(mixture(), {"tp_size": 2}).to_json())
+    content["groups"][0]["operations"][0]["\x1b[2J\n" + "x" * 100_000] = 1
+    with pytest.raises(ProgramError) as refusal:
+        Program.from_json(json.dumps(content).encode(), "program.json")
+    assert all(line.isprintable() for line in str(refusal.value).split("\n"))
+    error = ProgramError("it is not sound", tuple(f"\x07{'y' * 10_000} {number}" for number in range(10_000)))
+    assert len(str(error)) < 100_000
+    assert str(error).endswith("(and 9950 more)")
+    assert len(error.faults) == 10_000
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"format_version": 1}', b"NaN"]
 )
@@ -146,3 +196,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         Program.load(tmp_path / "missing.json")
     with pytest.raises(ProgramError, match="can't read"):
         Program.load(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="a file without end")
+def test_no_more_is_read_than_a_program_has() -> None:
+    with pytest.raises(ProgramError, match="is larger than a program can be"):
+        Program.load(Path("/dev/zero"))

@@ -9,6 +9,7 @@ from planc.ir.operations import (
     LocalExperts,
     LookupShard,
     Operation,
+    RunDistributed,
     RunLocal,
     ShardParameter,
     SplitStages,
@@ -85,6 +86,50 @@ FAULTS: dict[str, tuple[tuple[Operation, ...], str]] = {
     "no features": ((SumOutputGradient("lm_head", "tp", 0),), "0 features of `lm_head`"),
     "negative argument": ((TransformInput("lm_head", "tp", -1, R, R, P),), "has no argument -1"),
     "gather without a size": ((TransformOutput("lm_head", "tp", Shard(-1), R, R),), "needs the size of the whole dim"),
+    "argument that a Linear doesn't take": (
+        (TransformInput("lm_head", "tp", 1, R, R, P),),
+        "`lm_head` has no argument 1",
+    ),
+    "gather of another size": (
+        (TransformOutput("lm_head", "tp", Shard(-1), R, R, size=49),),
+        "the last dim of `lm_head` isn't 49 wide",
+    ),
+    "strided values": (
+        (TransformOutput("lm_head", "tp", StridedShard(-1, 2), R, R),),
+        "no local tensor of `lm_head` goes from or to S(-1, parts=2)",
+    ),
+    "output transformed twice": (
+        (TransformOutput("lm_head", "tp", P, R, R), TransformOutput("lm_head", "tp", P, R, R, size=50)),
+        "`lm_head` is transformed twice on tp",
+    ),
+    "gradient summed in both transforms": (
+        (TransformInput("lm_head", "tp", 0, R, R, P), TransformInput("lm_head", "tp", 0, R, R, P, size=24)),
+        "`lm_head` is transformed twice on tp",
+    ),
+    "partial from DTensor": ((RunDistributed("lm_head", "tp", R, P),), "would hand on a partial value"),
+    "strided to DTensor": ((RunDistributed("lm_head", "tp", StridedShard(0, 2), R),), "is in strided shards"),
+    "sum of different rows": (
+        (ShardParameter("lm_head.weight", "tp", Shard(0)), SumGradient("lm_head.weight", "tp")),
+        "hold different parts of `lm_head.weight`",
+    ),
+    "summed twice": (
+        (SumGradient("lm_head.weight", "tp"), SumGradient("lm_head.weight", "ep")),
+        "the gradient of `lm_head.weight` is summed twice",
+    ),
+    "axis of FSDP": ((ShardParameter("lm_head.weight", "fsdp", Shard(0)),), "`fsdp` is no axis of tensor or expert"),
+    "too many features": ((SumOutputGradient("lm_head", "tp", 51),), "51 features of `lm_head`"),
+    "dispatch to a Linear": (
+        (RunLocal("lm_head"), DispatchExperts("lm_head", "ep", "tp", "auto")),
+        "`lm_head` holds no experts",
+    ),
+    "dispatch of other tokens": (
+        (RunLocal(EXPERTS), DispatchExperts(EXPERTS, "ep", "fsdp", "auto")),
+        "the ranks of fsdp don't hold the same tokens",
+    ),
+    "group of nothing": ((wrap(),), "a group of no modules"),
+    "twice in one group": ((wrap("lm_head", "lm_head"),), "`lm_head` is wrapped twice"),
+    "one within the other": ((wrap("model.layers.0", EXPERTS),), f"`{EXPERTS}` is wrapped after `model.layers.0`"),
+    "group of a list": ((wrap("model.layers"),), "wrap what it holds"),
     "partial hand-over": ((TransformOutput("lm_head", "tp", R, P, R),), "would hand on a partial value"),
 }
 
@@ -108,6 +153,10 @@ STAGES = SplitStages("model.layers", ((0, 2), (2, 3)), ("model.embed_tokens",), 
         ((replace(STAGES, ranges=((0, 2), (1, 3))),), "don't cover the 3 layers"),
         ((replace(STAGES, ranges=((0, 2), (2, 4))),), "don't cover the 3 layers"),
         ((replace(STAGES, layers="model.blocks"),), "no module `model.blocks`"),
+        ((replace(STAGES, layers="model", first=(), last=()),), "`model` is no list of layers"),
+        ((replace(STAGES, first=("model",)),), "`model` is no module beside `model.layers`"),
+        ((replace(STAGES, last=("model.layers.2.mlp",)),), "`model.layers.2.mlp` is no module beside `model.layers`"),
+        ((replace(STAGES, last=("",)),), "`the model` is no module beside `model.layers`"),
     ],
 )
 def test_stages(operations: tuple[Operation, ...], says: str | None) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.multi_threaded_pg import ThreadLocalWorld
 
 from planc.verify.observing import Observation
-from planc.verify.ranks import threads
+from planc.verify.ranks import processes, threads
 from planc.verify.ranks.outcome import InPhaseError, Ranks
 from planc.verify.ranks.processes import RankProcesses
 from planc.verify.ranks.threads import RankThreads
@@ -126,6 +126,27 @@ def test_a_rank_that_never_ends_is_left_behind(other_fails: bool, monkeypatch: p
         stuck[0].join(timeout=10)
         assert not stuck[0].is_alive()
         assert ranks.run(total).failure is None
+
+
+@pytest.mark.ranks
+def test_processes_that_never_end_say_nothing_about_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_SECONDS", 0.5)
+    outcome = RankProcesses(1).observe(lambda rank: time.sleep(60) or Observation())
+    assert outcome.failure is not None
+    assert outcome.failure.lost
+
+
+@pytest.mark.ranks
+def test_processes_compute_though_their_parent_has_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_SECONDS", 30.0)
+    before = torch.get_num_threads()
+    large = torch.ones(512, 512)
+    try:
+        torch.set_num_threads(2)
+        large.mul(2.0).exp().sum()
+        assert RankProcesses(2).observe(lambda rank: Observation(weights={"value": (large * 2).exp()})).failure is None
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_interpreter_that_lost_its_frames_says_nothing_about_the_plan() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 
@@ -63,6 +64,8 @@ def _fork(rank: int, count: int, store: Path, work: Callable[[int], Observation]
 
 
 def _work(rank: int, count: int, store: Path, work: Callable[[int], Observation]) -> bytes:
+    # The pool of OpenMP's threads isn't forked with the process: a kernel that waits for them would wait for ever.
+    torch.set_num_threads(1)
     try:
         dist.init_process_group(
             "gloo",
@@ -85,7 +88,7 @@ def _collect(children: list[tuple[int, int]]) -> Outcome[Observation]:
     while received:
         if time.monotonic() > deadline:
             rank = min(rank_of[pipe] for pipe in received)
-            return Outcome(failure=Failure(rank, "", f"not all ranks ended within {_SECONDS:.0f} s"))
+            return Outcome(failure=Failure(rank, "", f"not all ranks ended within {_SECONDS:.0f} s", lost=True))
         for pipe in select.select(list(received), [], [], _POLL_SECONDS)[0]:
             if part := os.read(pipe, 1 << 20):
                 received[pipe] += part
