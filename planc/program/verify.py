@@ -61,6 +61,7 @@ class _State:
     summed: set[str] = field(default_factory=set)
     # By what is transformed: a module's output (None) or an input of it, on one axis.
     transformed: dict[tuple[str, int | None, Axis], TransformInput | TransformOutput] = field(default_factory=dict)
+    lookups: list[LookupShard] = field(default_factory=list)
     staged: bool = False
 
     def faults(self, operation: Operation) -> Iterator[str]:
@@ -103,12 +104,16 @@ class _State:
             yield from self._split(operation)
 
     def final_faults(self) -> Iterator[str]:
-        """What only the whole program shows: tied parameters are one tensor, scalars can't be in an FSDP group."""
+        """What only the whole program shows: of tied parameters, look-ups in shards, scalars in an FSDP group."""
         for tied, owner in self.manifest.file.ties:
             for axis in ("tp", "ep"):
                 pair = [self.placed.get((name, axis), Replicate()) for name in (tied, owner)]
                 if pair[0] != pair[1]:
                     yield f"`{tied}` ({pair[0]}) and `{owner}` ({pair[1]}) are one tensor with two placements on {axis}"
+        for lookup in self.lookups:
+            own = self.manifest.modules[lookup.module].parameters
+            if not any(self.placed.get((name, lookup.axis)) == Shard(0) for name in own):
+                yield f"lookup_shard: the rows of `{lookup.module}` aren't sharded on {lookup.axis}"
         if self.wrapped:
             for name, (_, parameter) in self.manifest.parameters.items():
                 if not parameter.shape:
@@ -193,6 +198,7 @@ class _State:
         rows = [p.shape[0] for p in self.manifest.modules[operation.module].entry.parameters if len(p.shape) == 2]
         if operation.size not in rows:
             yield f"lookup_shard: `{operation.module}` has no weight of {operation.size} rows"
+        self.lookups.append(operation)
 
     def _local_experts(self, operation: LocalExperts) -> Iterator[str]:
         whole = operation.count * self.layout.size(operation.axis)
@@ -214,8 +220,11 @@ class _State:
     def _wrap(self, operation: WrapFsdp) -> Iterator[str]:
         if operation.axes[-1:] not in (("fsdp",), ("efsdp",)) or operation.axes[:-1] not in ((), ("dp_replicate",)):
             yield f"wrap_fsdp: the axes {operation.axes} are neither a shard axis nor a replicate and a shard axis"
-        if operation.gradient_divisor is not None and operation.gradient_divisor < 1:
-            yield f"wrap_fsdp: gradients are divided by {operation.gradient_divisor}"
+        if operation.gradient_divisor not in (None, self.layout.dp_size):
+            batches = f"{self.layout.dp_size} ranks see a batch of their own"
+            yield f"wrap_fsdp: gradients are divided by {operation.gradient_divisor}, and {batches}"
+        if operation.sum_gradients and operation.axes and self.layout.size(operation.axes[-1]) == 1:
+            yield f"wrap_fsdp: a sum over {operation.axes[-1]}, which has one rank, divides gradients twice"
         if not operation.modules:
             yield "wrap_fsdp: a group of no modules"
         for name in operation.modules:
@@ -235,6 +244,9 @@ class _State:
         for name in (*operation.first, *operation.last):
             if {name, *self._around(name)} & {operation.layers} or name in {"", *self._around(operation.layers)}:
                 yield f"split_stages: `{name or 'the model'}` is no module beside `{operation.layers}`"
+        embedding = f"{operation.layers.rpartition('.')[0]}.embed_tokens"
+        if not set(operation.first) <= {self.manifest.file.input_embeddings, embedding}:
+            yield f"split_stages: {', '.join(f'`{n}`' for n in operation.first)} can't be left to the first stage"
         layers = {n.removeprefix(prefix).partition(".")[0] for n in self.manifest.modules if n.startswith(prefix)}
         if layers != {str(number) for number in range(len(layers))}:
             yield f"split_stages: `{operation.layers}` is no list of layers"

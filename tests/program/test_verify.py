@@ -30,6 +30,7 @@ LAYOUT = Layout(tp_size=2, fsdp_size=2, ep_size=4)
 STAGED = Layout(pp_size=2)
 EXPERTS = "model.layers.0.mlp.experts"
 EMBEDDING = "model.embed_tokens"
+ROWS = ShardParameter(f"{EMBEDDING}.weight", "tp", Shard(0))
 FREE = {"axes": ("fsdp",), "reshard_after_forward": True}
 
 
@@ -71,10 +72,22 @@ FAULTS: dict[str, tuple[tuple[Operation, ...], str]] = {
     "wrong axes": ((wrap("lm_head", axes=("tp",)),), "neither a shard axis nor"),
     "axes reversed": ((wrap("lm_head", axes=("fsdp", "dp_replicate")),), "neither a shard axis nor"),
     "divided by nothing": ((wrap("lm_head", divisor=0),), "gradients are divided by 0"),
+    "divided by more than the batches": (
+        (wrap("lm_head", divisor=4),),
+        "gradients are divided by 4, and 2 ranks see a batch of their own",
+    ),
+    "divided twice": (
+        (replace(wrap("lm_head", axes=("efsdp",), divisor=2), sum_gradients=True),),
+        "a sum over efsdp, which has one rank",
+    ),
     "another's bias": ((RunLocal("lm_head", ("model.norm.weight",)),), "is no parameter of `lm_head` itself"),
-    "lookup of whole rows": ((LookupShard(EMBEDDING, "tp", 50),), "isn't run on its local rows"),
+    "lookup in shards that aren't": (
+        (RunLocal(EMBEDDING), LookupShard(EMBEDDING, "tp", 50)),
+        f"the rows of `{EMBEDDING}` aren't sharded on tp",
+    ),
+    "lookup in DTensors": ((ROWS, LookupShard(EMBEDDING, "tp", 50)), "isn't run on its local rows"),
     "lookup of other rows": (
-        (RunLocal(EMBEDDING), LookupShard(EMBEDDING, "tp", 51)),
+        (ROWS, RunLocal(EMBEDDING), LookupShard(EMBEDDING, "tp", 51)),
         "has no weight of 51 rows",
     ),
     "wrong experts": ((LocalExperts(EXPERTS, "ep", 3),), "has no parameter of 12 experts"),
@@ -156,6 +169,7 @@ STAGES = SplitStages("model.layers", ((0, 2), (2, 3)), ("model.embed_tokens",), 
         ((replace(STAGES, layers="model", first=(), last=()),), "`model` is no list of layers"),
         ((replace(STAGES, first=("model",)),), "`model` is no module beside `model.layers`"),
         ((replace(STAGES, last=("model.layers.2.mlp",)),), "`model.layers.2.mlp` is no module beside `model.layers`"),
+        ((replace(STAGES, first=("model.norm",)),), "`model.norm` can't be left to the first stage"),
         ((replace(STAGES, last=("",)),), "`the model` is no module beside `model.layers`"),
     ],
 )
