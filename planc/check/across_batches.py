@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from planc.flow.analysis import dispatching
+from planc.flow.analysis import dispatching, is_inside
 from planc.layouts.placement import Partial
 from planc.model.manifest import Module
 from planc.resolve.resolved import Assignment
-from planc.resolve.tied import acting_style
 from planc.styles.registry import STYLES
 from planc.styles.types import StyleType
 
@@ -22,18 +21,18 @@ def mixed(context: "CheckContext") -> list[str]:
         return []
     closed = dispatching(context.resolved, context.manifest)
     if not closed:
-        return []  # PL216 says that nothing is dispatched
+        return []  # an EP plan that dispatches nowhere isn't applied, as PL216 says
     return [
         name
         for name, assignment in context.resolved.ep.items()
-        if name not in closed and name.rpartition(".")[0] not in closed and _acts(assignment, context)
+        if not is_inside(name, closed) and _acts(assignment, context)
     ]
 
 
 def _acts(assignment: Assignment, context: "CheckContext") -> bool:
-    style = acting_style(assignment, context.resolved.ep, context.manifest)
-    if style is None or style.name not in STYLES:
-        return False
+    style = context.style(assignment)
+    if style is None or style.name not in STYLES or "ep" not in style.plans or style.model_objection(context.manifest):
+        return False  # unknown, foreign, or refused by PL107 or PL109
     if assignment.is_parameter:
         module, entry = context.manifest.parameters[assignment.target]
         # A counted part of experts that nothing dispatches to is PL216's.

@@ -2,7 +2,6 @@
 
 from planc.check.rule import CheckContext
 from planc.resolve.resolved import Assignment
-from planc.resolve.tied import acting_style
 from planc.styles.registry import STYLES
 from planc.styles.types import StyleType
 
@@ -12,7 +11,7 @@ def acts(assignment: Assignment, context: CheckContext) -> bool:
 
     True for what has a finding of its own (unknown styles, objections) and for custom styles.
     """
-    style = acting_style(assignment, context.resolved.plan(assignment.rule.plan), context.manifest)
+    style = context.style(assignment)
     if style is None or style.name not in STYLES:
         return True
     if assignment.is_parameter:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from planc.check.across_batches import mixed
 from planc.check.effects import acts
 from planc.check.rule import CheckContext
+from planc.flow.analysis import is_inside
 from planc.layouts.placement import Placement
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import STYLES, create
@@ -63,11 +64,7 @@ def unwatched(plan: PlanKind, targets: Iterable[str], context: CheckContext) -> 
     parameters = (source.removeprefix("parameter:") for source in flow.sources.values())
     reached = {generic_name(name) for name in (*flow.modules, *parameters)}
     closed = context.flow.opaque
-    return tuple(
-        target
-        for target in targets
-        if generic_name(target) not in reached or target in closed or target.rpartition(".")[0] in closed
-    )
+    return tuple(target for target in targets if generic_name(target) not in reached or is_inside(target, closed))
 
 
 def _same(now: Assignment, before: Assignment | None, context: CheckContext) -> bool:

@@ -16,6 +16,8 @@ from planc.layouts.layout import Layout
 from planc.model.manifest import Manifest
 from planc.resolve.resolved import Assignment, ResolvedPlan
 from planc.resolve.resolver import PLANS, resolve
+from planc.resolve.tied import acting_style
+from planc.styles.style import Style
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import Plan, PlanKind, PlanRule
 
@@ -81,6 +83,10 @@ class CheckContext:
         text = config.get("text_config")
         kinds = (text if isinstance(text, dict) else config).get("layer_types")
         return tuple(map(str, kinds)) if isinstance(kinds, list) else ()
+
+    def style(self, assignment: Assignment) -> Style | None:
+        """The style of an assignment as it acts where parameters are tied; None where there is none by its name."""
+        return acting_style(assignment, self.resolved.plan(assignment.rule.plan), self.manifest)
 
     def is_on(self, kind: PlanKind) -> bool:
         """Whether the layout switches plan `kind` on."""

@@ -8,7 +8,6 @@ from planc.layouts.layout import Axis
 from planc.layouts.placement import Placement, Shard, StridedShard
 from planc.model.manifest import Module, ParameterEntry
 from planc.resolve.resolved import Assignment
-from planc.resolve.tied import acting_style
 from planc.styles.style import Style
 from planc.styles.types import StyleType
 from planc.syntax.plan import PlanKind
@@ -58,7 +57,7 @@ def sharded_parameters(context: "CheckContext") -> Iterator[Sharded]:
 
 def _sharded(name: str, axis: Axis, assignment: Assignment, context: "CheckContext") -> Sharded | None:
     module, entry = context.manifest.parameters[name]
-    style = acting_style(assignment, context.resolved.plan(assignment.rule.plan), context.manifest)
+    style = context.style(assignment)
     if style is None or style.parameter_objection(module, entry) is not None:
         return None
     placement = style.placement(entry)
@@ -75,7 +74,7 @@ def hooked_modules(context: "CheckContext") -> Iterator[Hooked]:
         for name, assignment in context.resolved.plan(kind).items():
             if assignment.is_parameter or name not in context.manifest.modules:
                 continue
-            style = acting_style(assignment, context.resolved.plan(kind), context.manifest)
+            style = context.style(assignment)
             module = context.manifest.modules[name]
             if style is not None and style.objection(module) is None:
                 yield Hooked(module, axis, assignment, style, style.type(module))

@@ -1,7 +1,7 @@
 """A plan judged by the flow of its model: every kind of layer once, and again where the plan treats layers apart."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -110,10 +110,11 @@ def judged_plan(resolved: ResolvedPlan, manifest: Manifest) -> Mapping[str, Assi
     if resolved.layout.ep_size != resolved.layout.tp_size:
         return resolved.tp
     closed = dispatching(resolved, manifest)
-    inside = {name for name in resolved.ep if name in closed or name.rpartition(".")[0] in closed}
+    if not closed:
+        return resolved.tp  # an EP plan that dispatches nowhere isn't applied, as PL216 says
     # A parameter's own EP rule that does nothing to it leaves it to its module's TP rule.
     acting = {n: a for n, a in resolved.ep.items() if n not in resolved.tp or _places(a, manifest)}
-    return {**resolved.tp, **{name: a for name, a in acting.items() if name not in inside}}
+    return {**resolved.tp, **{name: a for name, a in acting.items() if not is_inside(name, closed)}}
 
 
 def dispatching(resolved: ResolvedPlan, manifest: Manifest) -> frozenset[str]:
@@ -123,6 +124,13 @@ def dispatching(resolved: ResolvedPlan, manifest: Manifest) -> frozenset[str]:
         for name, a in resolved.ep.items()
         if (style := create(a.style, "ep")) and _dispatches(style, name, manifest)
     )
+
+
+def is_inside(name: str, closed: Collection[str]) -> bool:
+    """Whether `name` is one of the modules `closed`, or in one of them."""
+    while name and name not in closed:
+        name = name.rpartition(".")[0]
+    return bool(name)
 
 
 def _places(assignment: Assignment, manifest: Manifest) -> bool:

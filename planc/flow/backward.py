@@ -202,7 +202,7 @@ class _Pass:
     def _parameter(self, value: int, name: str) -> None:
         self._settle(-1, value)
         gradient = self.gradients[value]
-        owner = name.rpartition(".")[0]
+        owner = self._summing_owner(name)
         if self.model.type(owner).sums_parameter_gradients:
             origin = Origin(self.model.name(owner), getattr(self.model.style(owner), "name", ""))
             if gradient is Gradient.PARTIAL:
@@ -221,6 +221,11 @@ class _Pass:
             )
             self._parameter_problem(Kind.PARTIAL_GRADIENT, name, value, detail, self._origins(birth))
         self.result.parameters[name] = gradient
+
+    def _summing_owner(self, name: str) -> str:
+        """The module that sums the parameter's gradient: its own, or another with which it is tied."""
+        owners = [name.rpartition(".")[0], *(other.rpartition(".")[0] for other in self.model.tied_with(name))]
+        return next((owner for owner in owners if self.model.type(owner).sums_parameter_gradients), owners[0])
 
     def _parameter_problem(self, kind: Kind, name: str, value: int, detail: str, origins: tuple[Origin, ...]) -> None:
         self.result.problems.append(

@@ -69,6 +69,7 @@ class _Pass:
                     closed = None
                 continue
             if op.name == "enter" and self._is_closed(op):
+                self.result.skipped.add(number)
                 closed = op.module
                 continue
             if "in_place" in op.keywords and self.flow.differentiable[op.outputs[0]]:

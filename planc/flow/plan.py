@@ -1,6 +1,6 @@
 """What a plan does to the modules and parameters of a flow, on one axis."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planc.flow.pieces import chunk, strided
@@ -91,6 +91,13 @@ class PlacedModel:
             style, module = self.style(recorded), self.module(recorded)
             self._types[recorded] = _NOTHING if style is None or module is None else style.type(module)
         return self._types[recorded]
+
+    def tied_with(self, parameter: str) -> Iterator[str]:
+        """The other names of a recorded parameter's tensor."""
+        name = self.name(parameter)
+        owner = self._shared.get(name, name)
+        names = (owner, *(tied for tied, other in self._shared.items() if other == owner))
+        yield from (other for other in names if other != name)
 
     def placement(self, parameter: str) -> tuple[Placement | None, Origin | None]:
         """The placement of a recorded parameter, None where it is a plain tensor, and the rule that gave it.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from planc.model.manifest import Manifest
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
-from planc.styles.style import Style
+from planc.styles.style import PlacedByOwner, Style
 
 
 def acting_style(assignment: Assignment, plan: Mapping[str, Assignment], manifest: Manifest) -> Style | None:
@@ -15,28 +15,31 @@ def acting_style(assignment: Assignment, plan: Mapping[str, Assignment], manifes
 
 
 def as_tied(style: Style, assignment: Assignment, plan: Mapping[str, Assignment], manifest: Manifest) -> Style:
-    """`style`, or on a tied parameter and on a module that has no other, what is left of it with the owner's placement.
+    """`style`, or what is left of it with the owner's placement on a tied parameter and on its module.
 
     transformers 5.24.0 shards each name by its own rule and ties again once the weights are loaded
     (`_finalize_model_loading`, `modeling_utils.py`): the owner's tensor stays, the module keeps its own style's hooks.
     """
-    owner = _owner(assignment, manifest)
-    if owner is None:
+    tied = _tied(assignment, manifest)
+    if tied is None:
         return style
+    owner, alone = tied
     placing = plan.get(owner)
     source = create(placing.style, placing.rule.plan) if placing is not None else None
     if placing is not None and source is None:
         return style
-    return style.on_tied(source.placement(manifest.parameters[owner][1]) if source is not None else None)
+    placement = source.placement(manifest.parameters[owner][1]) if source is not None else None
+    return PlacedByOwner(style, placement) if assignment.is_parameter else style.on_tied(placement, alone)
 
 
-def _owner(assignment: Assignment, manifest: Manifest) -> str | None:
+def _tied(assignment: Assignment, manifest: Manifest) -> tuple[str, bool] | None:
+    """The owner of the assignment's tied parameter, and whether its module has no other; None where none is tied."""
     if not manifest.file.ties:
         return None
-    ties = dict(manifest.file.ties)
+    name = assignment.target.rpartition(".")[0] if assignment.is_parameter else assignment.target
+    module = manifest.modules.get(name)
+    own = module.parameters if module is not None else {}
+    tied = {parameter: owner for parameter, owner in manifest.file.ties if parameter in own}
     if assignment.is_parameter:
-        return ties.get(assignment.target)
-    module = manifest.modules.get(assignment.target)
-    if module is None or len(module.parameters) != 1:
-        return None
-    return ties.get(next(iter(module.parameters)))
+        tied = {parameter: owner for parameter, owner in tied.items() if parameter == assignment.target}
+    return (next(iter(tied.values())), len(own) == 1) if len(tied) == 1 else None

@@ -12,6 +12,7 @@ from planc.styles.style import Lowering, Style, scalar_objection
 from planc.styles.types import StyleType
 
 R, P, LAST = Replicate(), Partial(), Shard(-1)
+_DISTRIBUTED = StyleType(input=R, computes=R, output=R, input_gradient=R, distributed=True)
 
 
 class _Embedding(Style):
@@ -43,17 +44,11 @@ class _Embedding(Style):
             return StyleType(input=R, computes=R, yields=P if rows else LAST, output=R, runs_local=True, lookup=rows)
         if is_linear(module):
             return self.linear().type(module)
-        return StyleType(input=R, computes=R, output=R, input_gradient=R, distributed=True)
+        return _DISTRIBUTED
 
-    def on_tied(self, placement: Placement | None) -> Style:
-        """Under DTensor's rules the result is right for every dim; the arithmetic is that of the dim it is."""
-        match placement:
-            case Shard(0):
-                return EmbeddingRowwise()
-            case Shard(1):
-                return EmbeddingColwise()
-            case _:
-                return self
+    def on_tied(self, placement: Placement | None, alone: bool) -> Style:
+        """Under DTensor's rules the result is right for every placement of the owner's."""
+        return self if placement in (None, Shard(self.dim)) else _OnTied(self)
 
     def lower_module(self, module: Module, to: Lowering) -> Iterator[Operation]:
         if self._looks_up(module):
@@ -73,6 +68,21 @@ class _Embedding(Style):
     def lower_embedding(self, module: Module, to: Lowering) -> Iterator[Operation]:
         """Operations on a module that looks up rows of its weight."""
         raise NotImplementedError
+
+
+class _OnTied(_Embedding):
+    """An embedding's style on a module whose weight another module's rule places: run by DTensor's rules."""
+
+    def __init__(self, style: _Embedding) -> None:
+        super().__init__()
+        self.name = style.name  # type: ignore[misc]  # messages speak of the user's style
+        self.dim = style.dim  # type: ignore[misc]
+
+    def type(self, module: Module) -> StyleType:
+        return _DISTRIBUTED
+
+    def lower_module(self, module: Module, to: Lowering) -> Iterator[Operation]:
+        yield RunDistributed(module.name, to.axis, source=R, target=R)
 
 
 class EmbeddingRowwise(_Embedding):

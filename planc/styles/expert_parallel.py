@@ -24,9 +24,9 @@ class GroupedGemm(Style):
     def objection(self, module: Module) -> str | None:
         return needs_local_run(self, module)
 
-    def on_tied(self, placement: Placement | None) -> Style:
+    def on_tied(self, placement: Placement | None, alone: bool) -> Style:
         """It hooks no forward, so that nothing is left of it where the parameter is a plain tensor."""
-        return ReplicateStyle() if placement is None else self
+        return ReplicateStyle() if placement is None and alone else self
 
     def parameter_objection(self, module: Module, parameter: ParameterEntry) -> str | None:
         return scalar_objection(self, parameter)

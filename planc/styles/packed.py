@@ -70,9 +70,9 @@ class PackedRowwise(_Packed):
     def objection(self, module: Module) -> str | None:
         return needs_local_run(self, module)
 
-    def on_tied(self, placement: Placement | None) -> Style:
+    def on_tied(self, placement: Placement | None, alone: bool) -> Style:
         """It hooks no forward, so that nothing is left of it where the parameter is a plain tensor."""
-        return ReplicateStyle() if placement is None else self
+        return ReplicateStyle() if placement is None and alone else self
 
     def placement(self, parameter: ParameterEntry) -> Placement:
         if len(parameter.shape) == 1:

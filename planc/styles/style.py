@@ -84,10 +84,10 @@ class Style(ABC):
         """The style as a typed function, when it stands on `module`."""
         return StyleType()
 
-    def on_tied(self, placement: Placement | None) -> "Style":
-        """The style that does the same where the one parameter is another module's, placed as `placement` there.
+    def on_tied(self, placement: Placement | None, alone: bool) -> "Style":
+        """The style that does the same where a parameter is another module's, placed as `placement` there.
 
-        None stands for a plain tensor.
+        None stands for a plain tensor. `alone`: the module has no other parameter.
         """
         return self
 
@@ -100,6 +100,20 @@ class Style(ABC):
     def lower_module(self, module: Module, to: Lowering) -> Iterator[Operation]:
         """Operations for a module that got this style (its parameters are lowered apart). Raises StyleError."""
         yield from ()
+
+
+class PlacedByOwner(Style):
+    """A style on a tied parameter: it is the owner's tensor, where the owner's rule has put it."""
+
+    plans = frozenset({"tp", "ep"})
+
+    def __init__(self, style: Style, placement: Placement | None) -> None:
+        super().__init__()
+        self.name = style.name  # type: ignore[misc]  # messages speak of the user's style
+        self._placement = placement
+
+    def placement(self, parameter: ParameterEntry) -> Placement | None:
+        return self._placement
 
 
 def scalar_objection(style: Style, parameter: ParameterEntry) -> str | None:

@@ -57,7 +57,7 @@ class ByTransformers:
         _untie(model)
         if self.layout.tp_size > 1:
             apply_tensor_parallelism(model, meshes.of("tp"), dict(self.tp))
-        if self.layout.ep_size > 1:
+        if self.layout.ep_size > 1 and "ep_dispatch_experts" in self.ep.values():
             implementation = self.layout.ep_implementation
             apply_expert_parallelism(model, meshes.of("ep"), meshes.of("tp"), dict(self.ep), implementation)
         if isinstance(model, PreTrainedModel):

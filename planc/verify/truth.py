@@ -18,7 +18,7 @@ from planc.verify.quiet import quiet
 from planc.verify.reference import reference
 from planc.verify.trial import Laboratory, Trial
 
-Truth = Literal["refused", "crash", "wrong_forward", "wrong_gradient", "right", "unknown"]
+Truth = Literal["refused", "ignored", "crash", "wrong_forward", "wrong_gradient", "right", "unknown"]
 
 
 def truth(model: str | PreTrainedConfig, rules: Mapping[str, str], tp_size: int) -> Truth:
@@ -66,7 +66,10 @@ class TruthBench:
             return self.laboratory.trial(ByTransformers(layout, expanded(self.copy, rules), {}, {}))
 
     def _judge_experts(self, rules: Mapping[str, str], expert_rules: Mapping[str, str]) -> Truth:
-        """Both plans are resolved by transformers; experts run by `grouped_mm`, as `eager` ones can't be masked."""
+        """Both plans are resolved by transformers; experts run by `grouped_mm`, as `eager` ones can't be masked.
+
+        `ignored`: no rule dispatches, and transformers leaves the EP plan out without a word.
+        """
         layout = self.laboratory.layout
         own: Any = copy.copy(self.copy.model)
         own._tp_plan, own._ep_plan = dict(rules), dict(expert_rules)
@@ -75,6 +78,8 @@ class TruthBench:
                 plans = own._resolve_parallel_plans(DistributedConfig(tp_size=layout.tp_size, ep_size=layout.ep_size))
         except (ValueError, KeyError):
             return "refused"
+        if "ep_dispatch_experts" not in plans[1].values():
+            return "ignored"
         with quiet():
             return verdict(self.laboratory.trial(ByTransformers(layout, plans[0], plans[1], {}), experts="grouped_mm"))
 

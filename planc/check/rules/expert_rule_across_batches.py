@@ -44,6 +44,7 @@ class ExpertRuleAcrossBatches(Rule):
             found[context.resolved.ep[name].rule].append(name)
         layout = context.layout
         batches = layout.ep_size // layout.tp_size
+        instead = "put it into `tp_plan`" if layout.tp_size > 1 else "leave it out"
         ranks = counted(layout.tp_size, "rank")
         for rule, targets in found.items():
             yield self.code.found(
@@ -55,5 +56,5 @@ class ExpertRuleAcrossBatches(Rule):
                 key=rule.key.text,
                 targets=tuple(targets[:3]),
                 target_count=len(targets),
-                help=("put it into `tp_plan`; over an EP group only experts are spread",),
+                help=(f"over an EP group only experts are spread: {instead}",),
             )

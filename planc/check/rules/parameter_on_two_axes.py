@@ -7,9 +7,9 @@ from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Label, Severity
+from planc.flow.analysis import dispatching
 from planc.layouts.placement import Placement, Shard, StridedShard
 from planc.resolve.resolved import Assignment
-from planc.resolve.tied import acting_style
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanRule
 
@@ -39,6 +39,8 @@ class ParameterOnTwoAxes(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        if not dispatching(context.resolved, context.manifest):
+            return  # an EP plan that dispatches nowhere isn't applied, as PL216 says
         found: dict[tuple[PlanRule, PlanRule, str], list[str]] = defaultdict(list)
         for name, expert in context.resolved.ep.items():
             tensor = context.resolved.tp.get(name)
@@ -70,8 +72,7 @@ class ParameterOnTwoAxes(Rule):
 
 
 def _placement(assignment: Assignment, context: CheckContext) -> Placement | None:
-    kind = assignment.rule.plan
-    style = acting_style(assignment, context.resolved.plan(kind), context.manifest)
+    style = context.style(assignment)
     module, entry = context.manifest.parameters[assignment.target]
     if style is None or style.parameter_objection(module, entry) is not None:
         return None  # another finding

@@ -8,7 +8,6 @@ from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.resolve.resolved import Assignment
-from planc.resolve.tied import acting_style
 from planc.styles.types import StyleType
 from planc.syntax.plan import PlanRule
 
@@ -58,7 +57,7 @@ class StyleCannotShard(Rule):
             )
 
     def _objection(self, assignment: Assignment, context: CheckContext) -> str | None:
-        style = acting_style(assignment, context.resolved.plan(assignment.rule.plan), context.manifest)
+        style = context.style(assignment)
         if style is None:
             return None
         if assignment.is_parameter:
