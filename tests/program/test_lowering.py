@@ -230,9 +230,12 @@ def test_all_faults_at_once_each_rule_once() -> None:
     assert refusal.value.faults[0].startswith("plan.yaml:3: `model.layers.*.mlp.gate: rowwise` on `model.layers.0.")
 
 
-def test_tied_parameters_with_two_placements() -> None:
-    with pytest.raises(ProgramError, match=r"one tensor with two placements on tp"):
-        compiled(mixture(tied=True), {"tp_size": 2, "tp_plan": {"lm_head": "replicate"}})
+def test_a_tied_parameter_lies_where_its_owner_does() -> None:
+    """As transformers ties again after it has loaded; that the head can't take it so is what `check` says."""
+    program = compiled(mixture(tied=True), {"tp_size": 2, "tp_plan": {"lm_head": "replicate"}})
+    placed = {op.parameter: op.placement for op in program.operations if isinstance(op, ShardParameter)}
+    assert placed["lm_head.weight"] == placed["model.embed_tokens.weight"] == Shard(0)
+    assert "lm_head" not in {op.module for op in program.operations if isinstance(op, RunLocal)}
 
 
 def test_a_model_without_the_names_of_stages_is_refused() -> None:

@@ -201,3 +201,20 @@ def test_what_lowering_makes_is_sound() -> None:
     manifest = mixture()
     for plan in ({"tp_size": 2}, {"tp_size": 2, "fsdp_size": 4, "ep_size": 4}, {"tp_size": 2, "pp_size": 3}):
         assert verify(compiled(manifest, plan), manifest) == []
+
+
+def test_tied_parameters_are_one_tensor() -> None:
+    manifest = mixture(tied=True)
+    own = ModelIdentity("toy", "Toy", manifest.hash)
+    operations = (ROWS, ShardParameter("lm_head.weight", "tp", Shard(1)))
+    faults = verify(Program(LAYOUT, own, tuple(Instruction("tp", op) for op in operations)), manifest)
+    assert any("are one tensor with two placements on tp" in fault for fault in faults)
+    assert (
+        verify(
+            Program(
+                LAYOUT, own, (Instruction("tp", ROWS), Instruction("tp", replace(ROWS, parameter="lm_head.weight")))
+            ),
+            manifest,
+        )
+        == []
+    )
