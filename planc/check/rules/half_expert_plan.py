@@ -77,7 +77,7 @@ class HalfExpertPlan(Rule):
         )
         return self.code.found(
             f"ep_size={context.layout.ep_size} does nothing: no rule of the EP plan dispatches tokens to experts, and "
-            f"then none of its {counted(len(rules), 'rule')} is applied",
+            "so none of it is applied",
             span=own.span if own is not None else size_span(context, "ep_size"),
             label="left out with the rest of the plan" if own is not None else "no dispatch",
             key=own.key.text if own is not None else None,
