@@ -22,8 +22,9 @@ on the same copy's manifest, without running anything. `tests/conformance/truths
 Of the popular types (the first 38) every plan is tried, of the others every dropped rule and one in six of the rest, at
 tp 2. Rules on modules that the copy's batch doesn't reach (a vision tower) are left alone.
 
-Regenerate with `python -m tests.conformance.truth_table` (slow: it tries the plans) and
-`python -m tests.conformance.agreement` (fast: it compares, and writes this page).
+Regenerate with `python -m tests.conformance.truth_table` (it tries the plans of the popular types; `--experts` their
+expert plans, `--models NAME --sizes 2 --one-in 6` the sample of another type) and
+`python -m tests.conformance.agreement` (it compares, and writes this page).
 
 - *wrong*: plans that transformers refuses, that crash, or that give another forward or other gradients.
 - *agree*: of the plans that check decides, how many it decides as the truth is.
