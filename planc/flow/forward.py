@@ -116,6 +116,9 @@ class _Pass:
         if boundary is None:
             return
         self.result.boundaries[number] = boundary
+        if boundary.type.distributed and self.model.holds_weights_inside(self.flow.modules[op.module]):
+            detail = f"`{boundary.style}` hands distributed tensors to the modules inside, whose weights are local"
+            self._mismatch(op, MismatchError(Kind.MIXED_TENSORS, detail))
         if not (boundary.type.input is not None or boundary.type.divides_input):
             return
         if not op.arguments:

@@ -81,6 +81,14 @@ class PlacedModel:
         """The module that stands for a recorded one."""
         return self.manifest.modules.get(self.name(recorded))
 
+    def holds_weights_inside(self, recorded: str) -> bool:
+        """Whether modules inside a recorded one have parameters."""
+        name = self.name(recorded)
+        module = self.manifest.modules.get(name)
+        if module is None or not module.has_children:
+            return False
+        return any(p.startswith(f"{name}.") and p not in module.parameters for p in self.manifest.parameters)
+
     def style(self, recorded: str) -> Style | None:
         """The style of a recorded module or parameter."""
         return self.styles.get(self.name(recorded))
