@@ -112,7 +112,7 @@ def judged_plan(resolved: ResolvedPlan, manifest: Manifest) -> Mapping[str, Assi
     closed = dispatching(resolved, manifest)
     if not closed:
         return resolved.tp  # an EP plan that dispatches nowhere isn't applied, as PL216 says
-    # A parameter's own EP rule that does nothing to it leaves it to its module's TP rule.
+    # Only a parameter can be in both: an EP rule that does nothing to it leaves it to its module's TP rule.
     acting = {n: a for n, a in resolved.ep.items() if n not in resolved.tp or _places(a, manifest)}
     return {**resolved.tp, **{name: a for name, a in acting.items() if not is_inside(name, closed)}}
 

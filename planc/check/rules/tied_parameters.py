@@ -18,8 +18,8 @@ Cut = tuple[PlanKind, Shard | StridedShard]
 class TiedParameters(Rule):
     """Looks for tied parameters that get different placements.
 
-    A tied head and embedding are one tensor. Sharded for one and whole for the other, whichever is applied last wins,
-    and the other module computes with a tensor that isn't what its style expects.
+    A tied head and embedding are one tensor, and it lies where the embedding's rule puts it: weights are tied again
+    once they are loaded. The head keeps its own style, and computes with a tensor that isn't what this style expects.
 
     Example, on Gemma 2, whose head is tied:
 
@@ -32,6 +32,10 @@ class TiedParameters(Rule):
         tp_plan:
           lm_head: colwise_gather_output
           model.embed_tokens: embedding_rowwise
+
+    Styles that run a module under DTensor's rules (`embedding_rowwise`, `embedding_colwise`) take any cut.
+
+    Source: `_finalize_model_loading`, transformers 5.24.0, `modeling_utils.py`.
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
