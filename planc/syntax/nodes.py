@@ -195,7 +195,9 @@ class _Composer:
     def _tagged(self, event: Any) -> _StopError:
         # An anchor may stand before the tag; an empty value that has both begins behind them.
         behind = _BEFORE_TAG.match(self.source.text, event.start_mark.index)
-        start = behind.end() if behind else self.source.text.rindex("!", 0, event.start_mark.index)
+        start = behind.end() if behind else self.source.text.rfind("!", 0, event.start_mark.index)
+        if start < 0:  # an anchor with a character that only YAML 1.1 takes for a line's end
+            start = self.source.text.index("!", event.start_mark.index)
         while not behind and start and self.source.text[start - 1] in "!<":
             start -= 1
         tag = self.source.text[start:].split(maxsplit=1)[0]

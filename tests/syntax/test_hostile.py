@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from planc.syntax.formatting import format_text
@@ -137,6 +137,7 @@ TOKENS = st.sampled_from(
 
 
 @given(st.lists(TOKENS, max_size=25).map("".join))
+@example("&a\u2028tp_plan\x85!!x ")
 def test_no_text_raises(text: str) -> None:
     plan, found = parse_text(text, "plan.yaml")
     assert plan is not None or found
