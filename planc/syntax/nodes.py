@@ -46,6 +46,12 @@ _COLON = re.compile(r"\s*:")
 _ANCHOR = re.compile(r"&\S+\s*")
 _BEFORE_TAG = re.compile(r"\s*(?:&\S+\s+)?(?=!)")
 _HALVES = re.compile("[\ud800-\udfff]")
+# Line ends of YAML 1.1, and of ruamel.yaml in every version; in YAML 1.2 (1.2.2, section 5.4) they are ordinary.
+_FORMER_LINE_ENDS = "\x85\u2028\u2029"
+_PRIVATE_USE = range(0xE000, 0xF900)
+# The directives at the head of a document, between comments and blank lines.
+_HEAD = re.compile(r"(?:[ \t]*(?:#.*)?\n)*(%.*)")
+_DOCUMENT_START = re.compile(r"^---(?:\s|$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -125,9 +131,12 @@ class _Composer:
         self.anchors: dict[str, Scalar | None] = {}
         self.count = 0
         self.events: Iterator[Any] = iter(())
+        self._stand_ins = _stand_ins(text)
 
     def document(self) -> Node | None:
-        self.events = iter(YAML(typ="safe", pure=True).parse(self.text))
+        self._check_head()
+        text = self.text.translate({ord(end): stand_in for stand_in, end in self._stand_ins.items()})
+        self.events = iter(YAML(typ="safe", pure=True).parse(text))
         next(self.events)  # the start of the stream
         start = next(self.events)
         if not isinstance(start, DocumentStartEvent):
@@ -148,16 +157,29 @@ class _Composer:
             )
         return root
 
+    def _check_head(self) -> None:
+        """Refuse a `%YAML` that ruamel.yaml doesn't know: it raises an AssertionError on some versions."""
+        head = _HEAD.match(self.text)
+        if (
+            head
+            and _DOCUMENT_START.search(self.text, head.end())
+            and not re.match(r"%YAML[ \t]+1\.2\s*(#.*)?$", head[1])
+        ):
+            raise self._directive(*head.span(1))
+
     def _check_directives(self, event: Any) -> None:
         if event.tags or (event.version and tuple(event.version) != (1, 2)):
             line = re.search("^%.*", self.source.text, re.MULTILINE)
-            raise _StopError(
-                codes.UnsupportedYaml.code.found(
-                    "plans are YAML 1.2 without directives",
-                    span=self.source.span(*line.span()) if line else None,
-                    help=("remove the lines that start with `%`",),
-                )
+            raise self._directive(*line.span()) if line else self._directive(0, 0)
+
+    def _directive(self, start: int, end: int) -> _StopError:
+        return _StopError(
+            codes.UnsupportedYaml.code.found(
+                "plans are YAML 1.2 without directives",
+                span=self.source.span(start, end),
+                help=("remove the lines that start with `%`",),
             )
+        )
 
     def _add(self, found: Diagnostic) -> None:
         self.diagnostics.append(found)
@@ -229,7 +251,7 @@ class _Composer:
     def _scalar(self, event: Any) -> Scalar:
         text, first, last = self.source.text, event.start_mark.index, event.end_mark.index
         if event.anchor is not None and (anchor := _ANCHOR.match(text, first)):
-            first = anchor.end()
+            first = min(anchor.end(), last)  # an empty value ends with its anchor
         value = self._joined(event)
         inner = first + 1 if event.style in ("'", '"') else first
         verbatim = text.startswith(value, inner) and last - inner == len(value) + (inner - first)
@@ -248,6 +270,8 @@ class _Composer:
     def _joined(self, event: Any) -> str:
         """The scalar's text; JSON escapes a character beyond 16 bits as two halves, which belong together."""
         value = str(event.value)
+        if self._stand_ins:
+            value = value.translate({ord(stand_in): end for stand_in, end in self._stand_ins.items()})
         if not _HALVES.search(value):
             return value
         try:
@@ -301,6 +325,16 @@ class _Composer:
                 event, "YAML 1.2 has no merge keys", "put the shared rules into a file and name it under `extends`"
             )
         return key
+
+
+def _stand_ins(text: str) -> dict[str, str]:
+    """A character that `text` holds nowhere, not even escaped, for each former line end in it; empty for most texts."""
+    ends = [end for end in _FORMER_LINE_ENDS if end in text]
+    if not ends:
+        return {}
+    folded = text.lower()
+    free = (chr(code) for code in _PRIVATE_USE if chr(code) not in text and f"{code:x}" not in folded)
+    return dict(zip(free, ends, strict=False))
 
 
 def _kind(plain: str) -> ScalarKind:

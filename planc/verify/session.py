@@ -11,6 +11,7 @@ from planc.check.rule import CheckContext
 from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
 from planc.layouts.layout import Layout
 from planc.program.errors import ProgramError
+from planc.runtime.experts.megamoe import NAME as MEGAMOE
 from planc.verify import codes
 from planc.verify.applying import ByProgram
 from planc.verify.blame import Blame, Search
@@ -75,6 +76,8 @@ def _cannot_try(layout: Layout) -> str | None:
         return "pipeline stages are not simulated: try the plan with pp_size=1"
     if layout.world_size > MOST_RANKS:
         return f"the layout needs {layout.world_size} ranks, and at most {MOST_RANKS} are simulated"
+    if layout.ep_size > 1 and layout.ep_implementation == MEGAMOE:
+        return f"`ep_implementation: {MEGAMOE}` is one GPU kernel over FP4 experts, and ranks are simulated on the CPU"
     return None
 
 

@@ -140,11 +140,11 @@ def test_narrow_terminals_wrap_text_but_never_break_words(width: int) -> None:
 
 
 def test_control_characters_can_not_reach_the_terminal() -> None:
-    evil = "key: \x1b[31mred\u202egnp\u2066 \x07"
+    evil = "key: \x1b[31mred\u202egnp\u2066 \x07\x7f"
     hostile = report(evil, ("red", "\x1b[2J"), notes=("\x1b]0;title\x07",), targets=("\u202eabc",), target_count=1)
     text = render("text", [hostile], Screen(80)) + render("concise", [hostile])
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
-    assert r"key: \x1b[31mred\u202egnp\u2066 \x07" in text
+    assert r"key: \x1b[31mred\u202egnp\u2066 \x07\x7f" in text
 
 
 def test_a_message_can_not_forge_a_finding() -> None:

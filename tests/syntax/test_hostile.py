@@ -138,6 +138,9 @@ TOKENS = st.sampled_from(
 
 @given(st.lists(TOKENS, max_size=25).map("".join))
 @example("&a\u2028tp_plan\x85!!x ")
+@example("%YAML 1.10\n---\ntp_size: 2\n")
+@example("tp_sizeint !!: &size\n")
+@example("{&a }\n")
 def test_no_text_raises(text: str) -> None:
     plan, found = parse_text(text, "plan.yaml")
     assert plan is not None or found
@@ -145,10 +148,34 @@ def test_no_text_raises(text: str) -> None:
     for finding in found:
         assert finding.span is not None
         assert 1 <= finding.span.line <= finding.span.end_line <= len(lines)
+        if finding.span.line == finding.span.end_line:
+            assert finding.span.column <= finding.span.end_column
         assert 1 <= finding.span.column <= len(lines[finding.span.line - 1]) + 1
         assert 1 <= finding.span.end_column <= len(lines[finding.span.end_line - 1]) + 1
     formatted, refused = format_text(text, "plan.yaml")
     assert (formatted is None) == bool(refused)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.3", "1.10", "2.0", "9.99", "x", "1"])
+def test_other_versions_of_yaml_are_refused(version: str) -> None:
+    _, found = parse_text(f"# a plan\n%YAML {version}\n---\ntp_size: 2\n", "plan.yaml")
+    assert [f.code for f in found] in (["PL006"], ["PL001"])
+    assert found[0].span is not None and found[0].span.line == 2
+    plan, found = parse_text("%YAML 1.2\n---\ntp_size: 2\n", "plan.yaml")
+    assert plan is not None and not found
+
+
+@pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029"])
+def test_line_ends_of_yaml_1_1_are_ordinary_characters(end: str) -> None:
+    """YAML 1.2.2, section 5.4: in a comment they end nothing, in a value they stay."""
+    text = f"tp_size: 2  # a{end}fsdp_size: 3\nmodel: a{end}\ue000b\n"
+    plan, found = parse_text(text, "plan.yaml")
+    assert plan is not None and not found
+    assert dict.fromkeys(plan.sizes) == {"tp_size": None}
+    assert plan.model is not None and plan.model.value == f"a{end}\ue000b"
+    formatted, _ = format_text(text, "plan.yaml")
+    assert formatted is not None and f"# a{end}fsdp_size: 3\n" in formatted
+    assert format_text(formatted, "plan.yaml")[0] == formatted
 
 
 @given(st.binary(max_size=60))

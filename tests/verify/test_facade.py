@@ -34,3 +34,9 @@ def test_a_model_of_several_is_tried_as_a_whole() -> None:
     """The manifest of Gemma 3 has the config of its text model alone, and the class of the whole."""
     found = planc.verify("gemma3", {"tp_size": 2, "tp_plan": {"model.language_model.layers.*.mlp": "all_reduce"}})
     assert [(d.code, d.key) for d in found.diagnostics] == [("PL701", "model.language_model.layers.*.mlp")]
+
+
+def test_a_kernel_that_no_simulated_rank_has_is_unknown() -> None:
+    found = planc.verify("qwen3_moe", tp_size=2, ep_size=2, ep_implementation="deepgemm_megamoe")
+    assert found.verdict is Verdict.UNKNOWN
+    assert [d.code for d in found.diagnostics] == ["PL710"]

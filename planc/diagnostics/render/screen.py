@@ -83,7 +83,9 @@ def _turns_text(character: str) -> bool:
 
 
 def _escape(character: str) -> str:
-    return character.encode("ascii", "backslashreplace").decode() if ord(character) > 31 else f"\\x{ord(character):02x}"
+    if character.isascii():  # a control character: `backslashreplace` leaves it as it is
+        return f"\\x{ord(character):02x}"
+    return character.encode("ascii", "backslashreplace").decode()
 
 
 def cells(text: str) -> int:
