@@ -17,6 +17,9 @@ from typing import IO, Any
 
 from planc.runtime.errors import LOST_RANK
 
+# How Python runs a module of planc's on a rank: `-m` alone puts the current folder first on the path, and a file of a
+# checkpoint folder that is named like a library would run in its place.
+MODULE = ("-P", "-m")
 POLL_SECONDS = 0.05
 # How long ranks that were told to stop have to do it themselves, and then after SIGTERM.
 GRACE_SECONDS = 4.0

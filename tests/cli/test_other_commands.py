@@ -127,6 +127,19 @@ def test_fmt_can_leave_files_alone(option: str, planc: Planc, folder: Path) -> N
     assert planc("fmt", option, plan.name).status == 0
 
 
+def test_fmt_writes_through_no_link_that_lies_beside(planc: Planc, folder: Path) -> None:
+    """A repository may carry a link of the name that a draft could have, and `fmt` runs as a pre-commit hook."""
+    plan, precious = folder / "plan.yaml", folder / "precious"
+    plan.write_text(UNTIDY)
+    plan.chmod(0o640)
+    precious.write_text("mine")
+    (folder / ".plan.yaml.planc").symlink_to(precious)
+    assert planc("fmt", plan.name).status == 0
+    assert precious.read_text() == "mine"
+    assert plan.read_text() != UNTIDY and plan.stat().st_mode & 0o777 == 0o640
+    assert len(list(folder.iterdir())) == 3
+
+
 def test_fmt_leaves_faulty_files_alone(planc: Planc, folder: Path) -> None:
     (folder / "bad.yaml").write_text(BROKEN)
     (folder / "good.yaml").write_text(UNTIDY)

@@ -58,6 +58,15 @@ def test_apply_says_what_each_rank_holds_and_read(folder: Path) -> None:
     assert all(r["bytes_held"] >= r["bytes_read"] and r["finite"] for r in ranks)
 
 
+def test_files_of_the_current_folder_are_not_run(folder: Path, tmp_path: Path) -> None:
+    """Inside a checkpoint folder, which is data, a file that is named like a library stays data."""
+    for name in ("safetensors", "transformers", "numpy"):
+        (tmp_path / f"{name}.py").write_text(f"open('ran-{name}', 'w')\nraise SystemExit(7)\n")
+    command = [sys.executable, "-P", "-m", "planc", "apply", str(folder), "--tp-size", "2", "--json"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment(), cwd=tmp_path)
+    assert (run.returncode, sorted(path.name for path in tmp_path.glob("ran-*"))) == (0, []), run.stderr
+
+
 def test_a_script_finds_its_program(folder: Path, tmp_path: Path) -> None:
     script, target = tmp_path / "train.py", tmp_path / "logits"
     script.write_text(SCRIPT)

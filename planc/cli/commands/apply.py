@@ -178,10 +178,10 @@ def become_rank(job: "Job", script: list[str] | None) -> int:
 
 def start_ranks(job: "Job", count: int, script: list[str] | None, folder: Path) -> int:
     """Start the ranks on this machine and wait for them."""
-    from planc.runtime.launch import launch
+    from planc.runtime.launch import MODULE, launch
 
     path = folder / "job.json"
     path.write_text(json.dumps(asdict(job)))
-    arguments = script if script is not None else ["-m", "planc.runtime.rank", str(path)]
+    arguments = script if script is not None else [*MODULE, "planc.runtime.rank", str(path)]
     environment = {"PLANC_PROGRAM": job.program, "PLANC_LAUNCHER_TELLS": "1"}
     return launch(count, [sys.executable, *arguments], environment)

@@ -70,7 +70,7 @@ def picture() -> str:
 
 def run_ranks() -> int:
     """Run the mended plan on four ranks of this machine, and compare."""
-    from planc.runtime.launch import launch
+    from planc.runtime.launch import MODULE, launch
 
     with tempfile.TemporaryDirectory(prefix="planc-") as folder:
         plan = Path(folder, "mended.yaml")
@@ -78,7 +78,7 @@ def run_ranks() -> int:
         told = Path(folder, "told")
         with told.open("wb") as output:
             environment = {"PLANC_LAUNCHER_TELLS": "1", "HF_HUB_OFFLINE": "1"}
-            command = [sys.executable, "-m", "planc.runtime.demo", str(plan)]
+            command = [sys.executable, *MODULE, "planc.runtime.demo", str(plan)]
             status = launch(4, command, environment, output)
         if status != OK:
             return status

@@ -2,7 +2,9 @@
 
 import difflib
 import os
+import stat
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,13 +78,20 @@ def _diff(result: _Result) -> str:
 
 
 def _replace(file: str, text: str) -> None:
-    """Write `text` to `file` in one step, so that an interrupt leaves the old file or the new one."""
+    """Write `text` to `file` in one step, so that an interrupt leaves the old file or the new one.
+
+    The draft beside it is made exclusively, under a name that nobody can guess: a link that lies there already, as a
+    repository may bring one, is never written through.
+    """
     target = Path(os.path.realpath(file))
-    draft = target.with_name(f".{target.name}.planc")
+    draft = None
     try:
-        draft.write_bytes(text.encode())
-        draft.chmod(target.stat().st_mode)
-        draft.replace(target)
+        handle, draft = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".planc")
+        with os.fdopen(handle, "wb") as written:
+            written.write(text.encode())
+            os.fchmod(handle, stat.S_IMODE(target.stat().st_mode))
+        os.replace(draft, target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        if draft is not None:
+            Path(draft).unlink(missing_ok=True)
         raise click.FileError(file, error.strerror or str(error)) from None
