@@ -157,6 +157,12 @@ def _apply_rules(report: Report, context: "CheckContext", settings: Settings) ->
     return replace(with_findings(report, found), coverage=coverage(context))
 
 
+def refutes(report: Report) -> bool:
+    """Whether an error of `report` speaks of the plan: that a model can't be read says nothing about a plan for it."""
+    of_the_model = {UnusableModel.code.code, NoModel.code.code}
+    return any(d.severity is Severity.ERROR and d.code not in of_the_model for d in report.diagnostics)
+
+
 def with_findings(report: Report, found: Sequence[Diagnostic]) -> Report:
     """`report` with more findings, all in order."""
     from planc.check.checker import in_order

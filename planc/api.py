@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planc.analysis import Analysis, Given, PlanError, PlanLike, Settings, analyse, with_findings
+from planc.analysis import Analysis, Given, PlanError, PlanLike, Settings, analyse, refutes, with_findings
 from planc.diagnostics.diagnostic import Report
 from planc.diagnostics.span import Span
 from planc.syntax.plan import SIZE_NAMES, Spanned
@@ -86,7 +86,7 @@ def verify(
 
     analysis = analyse(plan, arguments("verify", model, ep_implementation, sizes), Settings(world_size))
     if analysis.context is None:
-        return VerifyReport(Verdict.UNKNOWN if analysis.report.ok else Verdict.REFUTED, analysis.report)
+        return VerifyReport(Verdict.REFUTED if refutes(analysis.report) else Verdict.UNKNOWN, analysis.report)
     return verify_context(analysis.context, analysis.report, ranks=ranks)
 
 

@@ -15,6 +15,8 @@ _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _HUB_ID = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 _MOST_BYTES = 64 * 1024 * 1024
 _MOST_LEVELS = 32
+_FLOAT_TAG = "__float__"
+_TAGGED_FLOATS = ("Infinity", "-Infinity", "NaN")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def _read(path: Path) -> bytes:
 
 def _parse(content: bytes, path: Path) -> dict[str, Any]:
     try:
-        fields = json.loads(content)
+        fields = json.loads(content, object_hook=_tagged_float)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ModelError(f"`{path}` is not JSON: {reason}") from None
@@ -127,6 +129,15 @@ def _parse(content: bytes, path: Path) -> dict[str, Any]:
     if _deeper_than(fields, _MOST_LEVELS):
         raise ModelError(f"`{path}` is nested more than {_MOST_LEVELS} levels deep: neither a config nor a manifest")
     return fields
+
+
+def _tagged_float(fields: dict[str, Any]) -> Any:
+    """The number that transformers saves as `{"__float__": "Infinity"}`, for which JSON has no word; else `fields`.
+
+    Source: `PreTrainedConfig._decode_special_floats` in `transformers/configuration_utils.py` (5.24.0).
+    """
+    text = fields.get(_FLOAT_TAG) if len(fields) == 1 else None
+    return float(text) if isinstance(text, str) and text in _TAGGED_FLOATS else fields
 
 
 def _deeper_than(value: Any, levels: int) -> bool:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from planc.model import bundled
 from planc.model.building.configs import build_config
 from planc.model.errors import ModelError
-from planc.model.source import ConfigSource, FactorySource, ManifestSource, NamedSource, find_source
+from planc.model.source import ConfigSource, FactorySource, ManifestSource, NamedSource, find_source, read_json
 from planc.model.sources import load_manifest
 
 FACTORIES = "tests.model.factories"
@@ -264,3 +265,51 @@ def test_a_wide_table_per_layer_is_no_number_of_layers() -> None:
     with pytest.raises(ModelError, match="num_hidden_layers: 1000000000"):
         build_config(fields, {}, name="gemma3n")
     assert build_config({**fields, "num_hidden_layers": 35}, {}, name="gemma3n").vocab_size_per_layer_input == 262_144
+
+
+@pytest.mark.parametrize("model_type", ["mamba2", "bamba", "nemotron_h", "granitemoehybrid", "falcon_h1"])
+def test_infinity_as_transformers_saves_it(model_type: str, tmp_path: Path) -> None:
+    """Written as `{"__float__": "Infinity"}`, for which JSON has no number."""
+    config = build_config({"model_type": model_type, "time_step_limit": [0.0, float("inf")]}, {}, name=model_type)
+    config.save_pretrained(tmp_path)
+    assert '"__float__"' in (tmp_path / "config.json").read_text()
+    fields = read_json(tmp_path / "config.json")
+    again = build_config(fields, {}, name=model_type)
+    assert again.to_dict() == config.to_dict()
+    assert list(again.time_step_limit) == [0.0, float("inf")]
+
+
+def test_other_objects_with_the_tag_of_floats_stay(tmp_path: Path) -> None:
+    fields = {"a": {"__float__": "1"}, "b": {"__float__": "NaN", "c": 1}, "d": [{"__float__": "-Infinity"}]}
+    assert read_json(write(tmp_path / "config.json", fields)) == {**fields, "d": [float("-inf")]}
+
+
+def test_a_type_that_borrows_the_class_of_another(tmp_path: Path) -> None:
+    """The Auto classes build EXAONE as Llama, with EXAONE's own config."""
+    manifest = load_manifest("exaone")
+    assert manifest.file.class_name == "LlamaForCausalLM"
+
+
+def test_a_class_whose_library_is_missing_is_named() -> None:
+    with pytest.raises(ModelError, match="does not build") as refused:
+        load_manifest("higgs_audio_v2_tokenizer")
+    assert any("torchaudio" in line for line in refused.value.help)
+
+
+def test_every_config_that_transformers_saves_is_read(tmp_path: Path) -> None:
+    """The default config of each type, where it has one that transformers itself can save."""
+    unread = {}
+    saved = 0
+    for model_type, config_class in CONFIG_MAPPING.items():
+        try:
+            config = config_class()
+            config.save_pretrained(tmp_path)
+        except Exception:  # no default: the type's config has required fields
+            continue
+        saved += 1
+        try:
+            build_config(read_json(tmp_path / "config.json"), {}, name=model_type)
+        except ModelError as error:
+            unread[model_type] = error.message
+    assert saved > 500
+    assert unread == {}

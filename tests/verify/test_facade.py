@@ -21,8 +21,11 @@ def test_refutes_with_the_plans_line() -> None:
 
 def test_bad_input_is_a_finding() -> None:
     found = planc.verify("no-such-model", tp_size=2)
-    assert found.verdict is not Verdict.PROVED
-    assert found.diagnostics
+    assert found.verdict is Verdict.UNKNOWN
+    assert not found.ok
+    assert [d.code for d in found.diagnostics] == ["PL051"]
+    assert planc.verify(None, {"tp_size": 2}).verdict is Verdict.UNKNOWN
+    assert planc.verify("no-such-model", {"tp_size": 2, "tp_plan": {"a..b": "colwise"}}).verdict is Verdict.REFUTED
 
 
 def test_a_config_with_infinity() -> None:

@@ -39,12 +39,13 @@ def command(given: Inputs, output_format: str, ranks: str, strict: bool) -> int:
 
 
 def _verify(given: Inputs, plan: str | None, ranks: Any) -> "VerifyReport":
+    from planc.analysis import refutes
     from planc.verify.outcome import Verdict, VerifyReport
     from planc.verify.session import verify
 
     analysis = given.analyse(plan)
     if analysis.context is None:
-        return VerifyReport(Verdict.UNKNOWN if analysis.report.ok else Verdict.REFUTED, analysis.report)
+        return VerifyReport(Verdict.REFUTED if refutes(analysis.report) else Verdict.UNKNOWN, analysis.report)
     return verify(analysis.context, analysis.report, ranks=ranks)
 
 

@@ -35,7 +35,7 @@ def model_classes(config: PreTrainedConfig, trust_remote_code: bool = False) -> 
         cls = getattr(transformers, str(name), None) if str(name).isidentifier() else None
         if isinstance(cls, type) and issubclass(cls, PreTrainedModel):
             yield from _with_config(cls, config)
-    candidates = [candidate for cls in _auto_classes(config) for candidate in _with_config(cls, config)]
+    candidates = [_as_auto_classes_build(cls, config) for cls in _auto_classes(config)]
     yield from sorted(candidates, key=lambda candidate: candidate[1] is not config)
     yield from _module_classes(config)
 
@@ -51,11 +51,23 @@ def _auto_classes(config: PreTrainedConfig) -> Iterator[type[PreTrainedModel]]:
 
 def _with_config(cls: type[PreTrainedModel], config: PreTrainedConfig) -> Iterator[Candidate]:
     """`cls` with `config`, or with its text config where the class is of that alone; nothing if neither fits."""
-    expected = getattr(cls, "config_class", None)
+    try:
+        expected = getattr(cls, "config_class", None)
+    except ImportError:  # a stand-in for a class whose library isn't installed; building it says which
+        return
     for part in (config, text_config(config)):
         if expected is None or isinstance(part, expected):
             yield cls, part
             return
+
+
+def _as_auto_classes_build(cls: type[PreTrainedModel], config: PreTrainedConfig) -> Candidate:
+    """`cls` with the config that an Auto class gives it: the text config where `cls` is of that alone, else all.
+
+    The mappings also name classes of other model types, which take the config as if it were their own (`exaone` is
+    built as Llama). Source: `_BaseAutoModelClass.from_config` in `transformers/models/auto/auto_factory.py` (5.24.0).
+    """
+    return next(_with_config(cls, config), (cls, config))
 
 
 def _remote_classes(config: PreTrainedConfig) -> Iterator[Candidate]:
