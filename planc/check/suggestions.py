@@ -64,6 +64,13 @@ def _prefix(rule: PlanRule, context: CheckContext) -> Suggestion | None:
     return None
 
 
+def missing_prefix(key: Key, context: CheckContext) -> str | None:
+    """The shortest name that, put before `key`, makes it name something: `language_model`; None where there is none."""
+    text = expand(key)[0]
+    found = [name.removesuffix(f".{text}") for name in context.names if name.endswith(f".{text}")]
+    return min(found, key=lambda prefix: (prefix.count("."), prefix), default=None)
+
+
 def _parameter_suffix(rule: PlanRule, context: CheckContext) -> Suggestion | None:
     """`experts.gate_up_proj.weight`, where `gate_up_proj` is itself the parameter."""
     owner, _, last = rule.key.text.rpartition(".")

@@ -1,7 +1,7 @@
 """What a user may name as `package.module:factory`."""
 
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, Qwen3Config, Qwen3Model
 
 calls = 0
 
@@ -32,3 +32,21 @@ def failing() -> nn.Module:
 
 def endless() -> nn.Module:
     return nn.ModuleList(nn.Identity() for _ in iter(int, 1))
+
+
+class Speech(PreTrainedModel):
+    """A composite model whose config carries its decoder's plan without the decoder's prefix."""
+
+    config_class = Qwen3Config
+    base_model_prefix = "model"
+
+    def __init__(self, config: Qwen3Config) -> None:
+        super().__init__(config)
+        self.language_model = nn.Module()
+        self.language_model.layers = Qwen3Model(config).layers
+        self.post_init()
+
+
+def composite() -> nn.Module:
+    return Speech(Qwen3Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, head_dim=16, vocab_size=256,
+                              num_attention_heads=4, num_key_value_heads=2))  # fmt: skip
