@@ -160,16 +160,20 @@ def _compiled_on_a_rank(
     from planc.runtime.apply import session
     from planc.runtime.errors import RunError
 
-    started = os.environ.get("WORLD_SIZE", "")
-    world_size = int(started) if started.isdecimal() else None
     with session() as joined:
         try:
             given = arguments("from_pretrained", model, ep_implementation, sizes)
-            return lowered(analyse(plan, given, Settings(world_size)))
+            return lowered(analyse(plan, given, Settings(started_world_size())))
         except PlanError as error:
             if joined is None:
                 raise
             raise RunError(str(error)) from error
+
+
+def started_world_size() -> int | None:
+    """The number of processes that a launcher says it started (WORLD_SIZE); None outside of one."""
+    started = os.environ.get("WORLD_SIZE", "")
+    return int(started) if started.isdecimal() and started.isascii() else None
 
 
 def distributed_config(
@@ -182,11 +186,13 @@ def distributed_config(
 ) -> "DistributedConfig":
     """The `DistributedConfig` with which transformers' `from_pretrained` does what `plan` says.
 
-    Arguments as for `check`; the plan may name the model. Raises PlanError, with a finding for each rule that
-    transformers can't carry, or with whatever `check` finds wrong.
+    Arguments as for `check`; the plan may name the model. A `tp_plan` without `tp_size` takes what the other sizes
+    leave of `world_size`, by default of the launcher's WORLD_SIZE, as transformers does. Raises PlanError, with a
+    finding for each rule that transformers can't carry, or with whatever `check` finds wrong.
     """
     from transformers.distributed import DistributedConfig
 
+    world_size = started_world_size() if world_size is None else world_size
     fields = exported(plan, arguments("distributed_config", model, ep_implementation, sizes), world_size)
     return DistributedConfig(**fields)
 

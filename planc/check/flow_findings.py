@@ -278,6 +278,7 @@ def _own_repairs(context: "CheckContext") -> Iterator[Repair]:
     changes: dict[str, dict[str, Style | None]] = {}
     rules: dict[str, PlanRule | None] = {}
     styles: dict[str, str] = {}
+    from_model: dict[str, bool] = {}
     own_plan = judged_plan(context.own, context.manifest)
     for name in dict.fromkeys([*own_plan, *context.judged]):
         own, now = own_plan.get(name), context.judged.get(name)
@@ -289,8 +290,9 @@ def _own_repairs(context: "CheckContext") -> Iterator[Repair]:
         changes.setdefault(key, {})[name] = create(own.style, own.rule.plan) if own is not None else None
         rules.setdefault(key, now.rule if now is not None else None)
         styles.setdefault(key, own.style.text if own is not None else "replicate")
+        from_model.setdefault(key, own is not None)
     for key, change in changes.items():
-        yield key, styles[key], rules[key], True, change
+        yield key, styles[key], rules[key], from_model[key], change
 
 
 _CANDIDATES = ("replicated_with_grad_allreduce", "colwise_gather_output", "rowwise_split_input", "colwise", "rowwise",

@@ -135,3 +135,15 @@ def test_it_is_an_error_to_ask_for_such_a_config() -> None:
 def test_a_plan_with_errors_gives_no_config() -> None:
     with pytest.raises(planc.PlanError, match="PL1"):
         planc.distributed_config({"tp_size": 2, "tp_plan": {"model.layers.*.mlp.upproj": "colwise"}}, "llama")
+
+
+@pytest.mark.parametrize("started, tp_size", [("8", 4), ("2", 1), (None, 1)])
+def test_auto_takes_what_the_launcher_started(
+    started: str | None, tp_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job under torchrun that gives `tp_plan: auto` without a size isn't left unsharded."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if started is not None:
+        monkeypatch.setenv("WORLD_SIZE", started)
+    found = planc.distributed_config({"tp_plan": "auto", "fsdp_size": 2}, "llama")
+    assert (found.tp_size, found.fsdp_size) == (tp_size, 2)
