@@ -26,10 +26,13 @@ class PlanReader:
 
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
+        # Fields that the file has, or that a fix would write: no fix may write one again.
+        self._taken: set[str] = set()
 
     def read(self, root: Mapping, base: Plan) -> Plan:
         """`base` with the fields of `root` over it: rules and requirements are added, all else is replaced."""
         plan = base
+        self._taken = {key.value for key, _ in root.entries}
         for key, value in self._bounded(root.entries):
             plan = self._field(plan, key, value)
         return plan
@@ -52,7 +55,7 @@ class PlanReader:
     def _field(self, plan: Plan, key: Scalar, value: Node) -> Plan:
         name = key.value
         if name not in FIELDS:
-            self.diagnostics.append(_unknown_field(key))
+            self.diagnostics.append(_unknown_field(key, self._taken))
             return plan
         if isinstance(value, Scalar) and value.kind == "null":
             return plan
@@ -196,7 +199,8 @@ def replacement(text: str, span: Span, *, safe: bool = False) -> Fix:
     return Fix(f"write `{text}`", (Edit(span, text),), safe)
 
 
-def _unknown_field(key: Scalar) -> Diagnostic:
+def _unknown_field(key: Scalar, taken: set[str]) -> Diagnostic:
+    """A finding for a field that plans don't have; its fix writes none of `taken`, and adds to them."""
     near = difflib.get_close_matches(key.value.lower(), FIELDS, 1, cutoff=ALIKE)
     help_: tuple[str, ...] = ()
     if key.value in ELSEWHERE:
@@ -205,12 +209,15 @@ def _unknown_field(key: Scalar) -> Diagnostic:
         help_ = ("rules stand under `tp_plan`, `ep_plan` or `fsdp_plan`",)
     elif not near:
         help_ = (f"fields are {', '.join(f'`{field}`' for field in FIELDS)}",)
+    is_free = bool(near) and key.start is not None and near[0] not in taken
+    if is_free:
+        taken.add(near[0])
     return codes.UnknownField.code.found(
         f"a plan has no field {shown(key.value)}",
         span=key.inner(),
         label=f"did you mean `{near[0]}`?" if near else "",
         help=help_,
-        fix=replacement(near[0], key.inner()) if near and key.start is not None else None,
+        fix=replacement(near[0], key.inner()) if is_free else None,
     )
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import planc
 from planc.check.nearest import edit_distance, nearest, or_list
 from planc.check.places import divisors, gigabytes, layers_of, listed, ranges
 from planc.check.suggestions import braces
@@ -59,3 +60,18 @@ def test_numbers_as_they_are_said() -> None:
     assert layers_of(["lm_head"]) == ""
     assert [gigabytes(n) for n in (59.7e9, 25.2e6, 10_240)] == ["59.7 GB", "25.2 MB", "10.2 kB"]
     assert or_list(["a", "b", "c"]) == "`a`, `b` or `c`"
+
+
+def test_no_fix_writes_a_key_twice() -> None:
+    """`gate_up_proj` is near `gate_proj`, which the plan has; two misspelt keys may mean the same one."""
+    prefix = "model.layers.*.mlp."
+    keys = ["gate_up_proj", "{gate,up}_proj", "down_projj", "ddown_proj"]
+    report = planc.check("llama", {"tp_size": 2, "tp_plan": {prefix + key: "colwise" for key in keys}})
+    fixes = [edit.replacement for d in report.diagnostics if d.code == "PL101" and d.fix for edit in d.fix.edits]
+    assert fixes == [f"{prefix}down_proj"]
+
+
+def test_no_fix_writes_a_field_twice() -> None:
+    report = planc.check("llama", {"tp_sise": 2, "tp_size": 2, "ep_sise": 1, "ep_sizee": 1})
+    fixes = [edit.replacement for d in report.diagnostics if d.code == "PL008" and d.fix for edit in d.fix.edits]
+    assert fixes == ["ep_size"]

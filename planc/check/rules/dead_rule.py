@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from planc.check.nearest import or_list
 from planc.check.rule import CheckContext, Rule
-from planc.check.suggestions import Suggestion, suggest
+from planc.check.suggestions import Suggestion, expand, suggest
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
-from planc.syntax.plan import PlanRule
+from planc.syntax.plan import Indices, PlanRule
 
 
 @define("PL101", "dead-rule", Severity.ERROR)
@@ -34,13 +34,19 @@ class DeadRule(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        # A fix must not write a key that the section has already, or that another fix writes.
+        taken = {(rule.plan, text) for rule in context.rules() for text in _written_out(rule)}
         for rule in context.rules():
             if not context.resolved.matches[rule] and not context.is_own_key(rule):
-                yield self._dead(rule, suggest(rule, context), context)
+                found = suggest(rule, context)
+                is_free = found.is_certain and (rule.plan, found.keys[0]) not in taken
+                if is_free:
+                    taken.add((rule.plan, found.keys[0]))
+                yield self._dead(rule, found, is_free, context)
 
-    def _dead(self, rule: PlanRule, found: Suggestion, context: CheckContext) -> Diagnostic:
+    def _dead(self, rule: PlanRule, found: Suggestion, is_free: bool, context: CheckContext) -> Diagnostic:
         fix = None
-        if found.is_certain:
+        if is_free:
             edit = Edit(rule.key.span, found.keys[0])
             fix = Fix(f"write `{found.keys[0]}`", (edit,), safe=True)
         return self.code.found(
@@ -52,3 +58,9 @@ class DeadRule(Rule):
             help=(f"did you mean {or_list(found.keys)}?",) if found.keys else (),
             fix=fix,
         )
+
+
+def _written_out(rule: PlanRule) -> list[str]:
+    """The keys that `rule` stands for: alternation is written out; a key of single layers is itself alone."""
+    is_of_layers = any(isinstance(segment, Indices) for segment in rule.key.segments)
+    return [rule.key.text] if is_of_layers else expand(rule.key)
