@@ -8,8 +8,11 @@ from time import perf_counter
 
 import torch
 from torch import nn
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
 
 from planc.model.building.builder import build_model
+from planc.model.building.configs import first_line
 from planc.model.building.precision import kept_in_float32
 from planc.model.sources import load_manifest
 from planc.program.program import Program
@@ -61,6 +64,7 @@ def prepare(
     program.require(load_manifest(model))
     built = in_loading_dtypes(build_model(model))
     source = weights(built, checkpoint, seed)
+    read_generation_config(built, [folder for folder in (checkpoint, Path(model)) if folder is not None])
     built = shard(built, program, joined)
     device = joined.device if joined is not None else torch.device("cpu")
     refuse_too_large(bytes_held(built), device, sharing(device))
@@ -81,6 +85,25 @@ def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSourc
     if not checkpoint.is_dir():
         raise CheckpointError(f"`{checkpoint}` is no folder with a checkpoint")
     return converted(model, SafetensorsFolder(checkpoint))
+
+
+def read_generation_config(model: nn.Module, folders: Sequence[Path]) -> None:
+    """Give `model` the `generation_config.json` of the first of `folders` that has one, as transformers' loader does.
+
+    Without one, `config.json` says what it says of generation. Raises `CheckpointError` for a file that isn't one.
+    Source: `GenerationMixin.adjust_generation_fn` in `transformers/generation/utils.py` (5.24.0).
+    """
+    if not isinstance(model, PreTrainedModel) or not model.can_generate():
+        return
+    files = [folder / name for name in (GENERATION_CONFIG_NAME, CONFIG_NAME) for folder in folders]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return
+    of_model = {"_from_model_config": True} if file.name == CONFIG_NAME else {}
+    try:
+        model.generation_config = GenerationConfig.from_pretrained(file.parent, config_file_name=file.name, **of_model)
+    except Exception as error:  # damaged or foreign content makes it raise many kinds
+        raise CheckpointError(f"`{file}` is no generation config: {first_line(error)}") from error
 
 
 def tell_surplus(source: TensorSource, names: Sequence[str]) -> None:

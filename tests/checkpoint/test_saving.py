@@ -196,3 +196,37 @@ def test_progress_is_told(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     saving.save_pretrained(build("llama"), tmp_path / "model", progress=lambda *step: seen.append(step))
     assert seen == [(number, 21) for number in range(1, 22)]
+
+
+def test_generation_config_is_read_and_kept(tmp_path: Path) -> None:
+    """What the checkpoint says of generation holds after loading, and is what transformers would save of it."""
+    given = {"temperature": 0.3, "do_sample": True, "top_k": 7, "eos_token_id": [2, 5]}
+    build("llama").save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps(given))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    theirs = type(build("llama")).from_pretrained(tmp_path)
+    theirs.save_pretrained(tmp_path / "theirs")
+    model: Any = planc.from_pretrained(tmp_path, tp_size=1)
+    assert {name: getattr(model.generation_config, name) for name in given} == given
+    assert model.generation_config.to_dict() == theirs.generation_config.to_dict()
+    planc.save_pretrained(model, tmp_path)  # where it came from
+    saved = files(tmp_path / "theirs")["generation_config.json"]
+    assert (tmp_path / "generation_config.json").read_bytes() == saved
+    assert {name: json.loads(saved)[name] for name in given} == given
+    assert (tmp_path / "tokenizer.json").read_text() == "{}"
+
+
+def test_a_checkpoint_without_a_generation_config(tmp_path: Path) -> None:
+    build("llama").save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    theirs = type(build("llama")).from_pretrained(tmp_path)
+    model: Any = planc.from_pretrained(tmp_path, tp_size=1)
+    assert model.generation_config.to_dict() == theirs.generation_config.to_dict()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\x00"])
+def test_a_damaged_generation_config_is_named(content: str, tmp_path: Path) -> None:
+    build("llama").save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"generation_config\.json"):
+        planc.from_pretrained(tmp_path, tp_size=1)
