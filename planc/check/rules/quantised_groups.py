@@ -19,7 +19,8 @@ class QuantisedGroups(Rule):
 
     A quantised weight has one scale for a group of features (AWQ, GPTQ: `group_size` input features; FP8: a block of
     both dims), and packs several values into one number. A rank whose block ends inside a group would need half a
-    scale; the kernels refuse it, or read the wrong one.
+    scale; the kernels refuse it, or read the wrong one. A dim of one group only can't be cut at all: its one scale
+    goes to the first rank, and the others get a scale of shape (0, n).
 
     Example, with groups of 128 and 29568 = 231 x 128 input features:
 
@@ -44,7 +45,7 @@ class QuantisedGroups(Rule):
 
     def _is_cut(self, shard: Sharded, grain: Grain, ranks: int) -> bool:
         width = shard.size // shard.parts
-        return ceil(width / ranks) % grain.size != 0 and width > grain.size
+        return ceil(width / ranks) % grain.size != 0
 
     def _cut(
         self, rule: PlanRule, grain: Grain, width: int, ranks: int, targets: list[str], context: CheckContext
