@@ -53,9 +53,10 @@ class QuantisedGroups(Rule):
         groups, rest = divmod(width, grain.size)
         name = targets[0].removesuffix(".weight").rpartition(".")[2]
         size = f"{rule.plan}_size"
+        unit = "group" if width == grain.size else "groups"
         legal = divisors(groups, 64) if not rest else [1]
         return self.code.found(
-            f"{width} / {grain.size} = {width / grain.size:g} groups of {grain.size} {grain.what} of `{name}` "
+            f"{width} / {grain.size} = {width / grain.size:g} {unit} of {grain.size} {grain.what} of `{name}` "
             f"can't be cut over {size}={ranks}",
             span=rule.key.span,
             label=f"{counted(len(targets), 'module')}; each rank would get {ceil(width / ranks)} features, "
