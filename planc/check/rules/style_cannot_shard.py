@@ -36,7 +36,10 @@ class StyleCannotShard(Rule):
             parameters = [name for name in context.resolved.matches[rule] if name in context.manifest.parameters]
             if rule.plan == "fsdp" and parameters:
                 found[rule, "FSDP wraps modules, and this is a parameter"] += parameters
-        for plan in (context.resolved.tp, context.resolved.ep):
+        plans = [context.resolved.tp, context.resolved.ep]
+        if context.is_on("fsdp"):
+            plans.append({a.target: a for a in context.resolved.fsdp.values() if not a.is_parameter})
+        for plan in plans:
             for assignment in plan.values():
                 objection = self._objection(assignment, context)
                 if objection:
@@ -67,6 +70,8 @@ class StyleCannotShard(Rule):
             return style.parameter_objection(module, entry)
         module = context.manifest.modules[assignment.target]
         followers = [context.resolved.plan(assignment.rule.plan).get(name) for name in module.parameters]
+        if assignment.rule.plan == "fsdp":
+            return style.objection(module)
         if style.type(module) == StyleType() and not any(a is not None and a.by_module for a in followers):
             return None  # every parameter has a rule of its own, and the style hooks nothing
         return style.model_objection(context.manifest) or style.objection(module)
