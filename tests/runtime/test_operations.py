@@ -250,6 +250,42 @@ def test_gradient_of_the_last_features_is_summed() -> None:
         assert gradient.tolist() == [*[rank + 1] * 3, 6.0, 6.0]
 
 
+# Their sum in bfloat16 is 6.9375 in any order; 6.96875 is nearest to it.
+PARTS = (2.234375, 0.62890625, 4.09375)
+
+
+class Scaled(nn.Module):
+    """Scales by a parameter, whose gradient is then what comes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.weight * values
+
+
+def gradient_in_bfloat16() -> list[float]:
+    """The gradient of a bfloat16 parameter after two passes, in which the ranks' parts are those of `PARTS`."""
+    from planc.runtime.interpreter import apply_operations
+    from planc.runtime.mesh import build_meshes
+
+    meshes, rank = build_meshes(Layout(tp_size=RANKS)), torch.distributed.get_rank()
+    model = apply_operations(nn.Sequential(Scaled()), [SumGradient("0.weight", "tp")], meshes)
+    for _ in range(2):
+        model(torch.full((2,), PARTS[rank], dtype=torch.bfloat16)).sum().backward()
+    gradient = model[0].weight.grad
+    assert gradient is not None and gradient.dtype is torch.bfloat16
+    return gradient.tolist()
+
+
+@pytest.mark.ranks
+def test_gradients_in_bfloat16_are_summed_in_float32() -> None:
+    """Rounded once, and each pass adds its own sum."""
+    once = torch.tensor(PARTS).sum().bfloat16()
+    assert run_ranks(RANKS, gradient_in_bfloat16) == [[2 * float(once)] * 2] * RANKS
+
+
 def refused() -> list[str]:
     """What the interpreter says of programs that don't fit the model, which stays as it was."""
     from planc.runtime.interpreter import apply_operations

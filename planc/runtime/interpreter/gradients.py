@@ -1,5 +1,6 @@
 """Parameters whose gradient is a summand on each rank."""
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -42,6 +43,17 @@ class _Sum:
 
     def _sum(self, gradient: Tensor) -> Tensor:
         if isinstance(gradient, DTensor):
-            local = all_reduce(gradient.to_local(), self.group)
+            local = sum_in_float32(gradient.to_local(), self.group)
             return DTensor.from_local(local, gradient.device_mesh, gradient.placements, run_check=False)
-        return all_reduce(gradient, self.group)
+        return sum_in_float32(gradient, self.group)
+
+
+def sum_in_float32(gradient: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """The sum of a parameter's `gradient` over the ranks of `group`, in its own dtype, rounded once.
+
+    A sum in bfloat16 rounds after every rank. FSDP2 reduces in float32 under `fsdp_mixed_precision`, and what is summed
+    over another axis of the mesh must not lose that.
+    """
+    if torch.finfo(gradient.dtype).bits >= 32:
+        return all_reduce(gradient, group)
+    return all_reduce(gradient.float(), group).to(gradient.dtype)
