@@ -286,6 +286,28 @@ def test_gradients_in_bfloat16_are_summed_in_float32() -> None:
     assert run_ranks(RANKS, gradient_in_bfloat16) == [[2 * float(once)] * 2] * RANKS
 
 
+def accumulated_by_transformers() -> list[float]:
+    """The gradient after one, two and three passes that each add 1 on each of two ranks."""
+    from transformers.distributed.tensor_parallel import ReplicatedWithGradAllReduce
+
+    from planc.runtime.mesh import build_meshes
+
+    mesh = build_meshes(Layout(tp_size=2)).of("tp")
+    model, found = Scaled(), []
+    ReplicatedWithGradAllReduce().install_forward(model, mesh)
+    for _ in range(3):
+        model(torch.ones(2, dtype=torch.bfloat16)).sum().backward()
+        assert model.weight.grad is not None
+        found.append(float(model.weight.grad[0]))
+    return found
+
+
+@pytest.mark.ranks
+def test_what_is_said_of_transformers_is_so() -> None:
+    """PL606: the sum of the passes before is summed again; right would be 2, 4 and 6."""
+    assert run_ranks(2, accumulated_by_transformers) == [[2.0, 6.0, 14.0]] * 2
+
+
 def refused() -> list[str]:
     """What the interpreter says of programs that don't fit the model, which stays as it was."""
     from planc.runtime.interpreter import apply_operations
