@@ -19,3 +19,14 @@ def legal_sizes(context: CheckContext) -> list[int]:
     """The sizes of `mesh_sizes` that divide the experts of every module, 1 left out."""
     counts = expert_counts(context)
     return [n for n in mesh_sizes(context.layout) if n > 1 and all(count % n == 0 for count in counts)]
+
+
+def experts_alone(layout: Layout) -> str:
+    """What splits the experts over as many ranks as `enable_expert_parallel` would, and runs in transformers 5.24.0."""
+    if layout.pp_size > 1:
+        return "leave it out: tokens can't be dispatched between pipeline stages"
+    size = layout.tp_size
+    return (
+        f"to split the experts alone: `tp_size: 1`, `fsdp_size: {layout.fsdp_size * size}`, `ep_size: {size}`, "
+        "with a batch of its own on each rank"
+    )

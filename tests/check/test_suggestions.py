@@ -75,3 +75,30 @@ def test_no_fix_writes_a_field_twice() -> None:
     report = planc.check("llama", {"tp_sise": 2, "tp_size": 2, "ep_sise": 1, "ep_sizee": 1})
     fixes = [edit.replacement for d in report.diagnostics if d.code == "PL008" and d.fix for edit in d.fix.edits]
     assert fixes == ["ep_size"]
+
+
+@pytest.mark.parametrize(
+    "written, style",
+    [
+        ("col", "colwise"),
+        ("column_wise", "colwise"),
+        ("ColwiseParallel", "colwise"),
+        ("ColumnParallelLinear", "colwise"),
+        ("row", "rowwise"),
+        ("RowwiseParallel", "rowwise"),
+        ("row-parallel", "rowwise"),
+        ("SequenceParallel", "sequence_parallel"),
+        ("Packed_Colwise", "packed_colwise"),
+    ],
+)
+def test_styles_in_other_words(written: str, style: str) -> None:
+    report = planc.check("llama", {"tp_size": 2, "tp_plan": {"model.layers.*.mlp.up_proj": written}})
+    (found,) = [d for d in report.diagnostics if d.code == "PL106"]
+    assert found.label == f"did you mean `{style}`?"
+
+
+def test_the_styles_are_listed_once() -> None:
+    rules = {f"model.layers.*.mlp.{name}_proj": f"made_up_{name}" for name in ("gate", "up", "down")}
+    report = planc.check("llama", {"tp_size": 2, "tp_plan": rules})
+    helped = [d.help for d in report.diagnostics if d.code == "PL106"]
+    assert [len(lines) for lines in helped] == [1, 0, 0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from planc.check.expert_sizes import experts_alone
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
@@ -19,9 +20,14 @@ class ExpertParallelOption(Rule):
         tp_size: 4
         enable_expert_parallel: true
 
-    Use instead, with the dense modules split too:
+    Use instead, with the dense modules split too, where their heads allow:
 
         tp_size: 4
+        ep_size: 4
+
+    or, with the experts split alone and a batch on each rank:
+
+        fsdp_size: 4
         ep_size: 4
 
     Source: `DistributedConfig._resolve_parallelism`, transformers 5.24.0.
@@ -37,5 +43,5 @@ class ExpertParallelOption(Rule):
         else:
             empty = " and an empty `tp_plan`" if plan.tp_plan.state == "absent" else ""
             message = f"`enable_expert_parallel` is deprecated: here it means ep_size={size}{empty}"
-            help_ = f"write `ep_size: {size}`, which leaves the TP plan as it is"
+            help_ = experts_alone(context.layout) if empty else f"write `ep_size: {size}`: the TP plan stays as it is"
         yield self.code.found(message, span=option.span, label="deprecated", help=(help_,))

@@ -14,8 +14,9 @@ from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
 class PackedCutAsOne(Rule):
     """Looks for fused weights of several parts that are cut as if they were one.
 
-    A weight `[gate | up]` cut into contiguous blocks gives one rank the gate and the other the up projection. The
-    shapes fit, the model runs, and its logits are wrong. `packed_colwise` takes each rank's slice of every part.
+    A weight `[gate | up]` cut into contiguous blocks gives one rank the gate and the other the up projection. A model
+    that takes halves of what it gets runs then, and its logits are wrong; one that splits by the widths of its config
+    stops in the split. `packed_colwise` takes each rank's slice of every part.
     Parts that alternate (per head, as in GPT-NeoX) may be cut as one block, and a fused projection that is gathered
     too. Packing is a fact of the model, watched in a run, not guessed from a name.
 
@@ -60,7 +61,7 @@ class PackedCutAsOne(Rule):
             key=cut.rule.key.text,
             targets=cut.targets[:3],
             target_count=len(cut.targets),
-            notes=("shapes fit and the model runs: only its results would be wrong",),
+            notes=(_consequence(is_even),),
             help=(help_,),
             fix=fix,
         )
@@ -80,3 +81,10 @@ class PackedCutAsOne(Rule):
         if cut.rule.origin == "user":
             found = replace(found, fix=Fix(f"write `{plain}`", (Edit(cut.rule.style.span, plain),)))
         return found
+
+
+def _consequence(is_even: bool) -> str:
+    """What a forward makes of features of the wrong part."""
+    if is_even:
+        return "a model that takes equal parts of what it gets runs, with wrong results; one with fixed widths stops"
+    return "the forward stops where it splits by these widths; where it doesn't, its results are wrong"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planc.check.expert_sizes import expert_counts
+from planc.check.expert_sizes import expert_counts, experts_alone
 from planc.check.places import size_labels, size_span
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
@@ -60,8 +60,12 @@ class PlanWithoutRules(Rule):
         help_ = f"leave `{kind}_plan` and `defaults` out to use the model's own plan" if brings else "write rules"
         if kind == "ep" and not brings and context.own.rules["tp"]:
             help_ = "leave `ep_size` out: the model's TP plan shards the experts"
+        consequence = "every rank would hold the whole model"
+        if why.startswith("`enable_expert_parallel`"):
+            consequence = "transformers refuses it, though the experts alone would be split"
+            help_ = experts_alone(context.layout)
         return self.code.found(
-            f"{size}, and the `{kind}_plan` is empty: every rank would hold the whole model",
+            f"{size}, and the `{kind}_plan` is empty: {consequence}",
             span=size_span(context, *SIZES[kind]) or section.span,
             label=why,
             labels=size_labels(context, *SIZES[kind][1:]),

@@ -9,6 +9,9 @@ from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
 from planc.styles.registry import REMOVED, get, names
 from planc.syntax.plan import PlanKind
 
+# What other libraries call a cut by output or by input features.
+_OTHER_WORDS = {"col": "colwise", "column": "colwise", "columnwise": "colwise", "row": "rowwise"}
+
 
 @define("PL106", "unknown-style", Severity.ERROR)
 class UnknownStyle(Rule):
@@ -31,6 +34,7 @@ class UnknownStyle(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        listed: set[PlanKind] = set()
         for rule in context.rules():
             name = rule.style.name
             if name in REMOVED or get(name, rule.plan) or get(name):
@@ -45,17 +49,28 @@ class UnknownStyle(Rule):
                 label=f"did you mean {or_list(close)}?" if close else "unknown",
                 key=rule.key.text,
                 notes=("the rest of the plan is still checked",),
-                help=(f"styles of `{rule.plan}_plan`: {', '.join(names(rule.plan))}",),
+                help=() if rule.plan in listed else (f"styles of `{rule.plan}_plan`: {', '.join(names(rule.plan))}",),
                 fix=fix,
             )
+            listed.add(rule.plan)
 
 
 def _close(name: str, plan: PlanKind) -> list[str]:
-    """Present styles that begin with `name`, or else differ by a few letters."""
+    """The present style that `name` is another spelling of, those that begin with it, or else differ by few letters."""
     present = [style for style in names(plan) if not getattr(get(style, plan), "renamed_to", None)]
+    if (meant := _meant(name, present)) is not None:
+        return [meant]
     begun = [style for style in present if style.startswith(name) and len(name) > 3]
     if begun:
         return begun[:1]
     most = max(2, len(name) // 3)
     ranked = sorted((edit_distance(name, style), style) for style in present)
     return [style for distance, style in ranked if distance <= most][:3]
+
+
+def _meant(name: str, present: list[str]) -> str | None:
+    """The style that `name` is in other words: `column_wise`, `ColwiseParallel` of torch, `RowParallelLinear`."""
+    letters = name.lower().replace("_", "").replace("-", "")
+    shorter = letters.removesuffix("linear").removesuffix("parallel")
+    wanted = {letters, shorter, _OTHER_WORDS.get(shorter, "")}
+    return next((style for style in present if style.replace("_", "") in wanted), None)
