@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 import planc
 from planc.check.nearest import edit_distance, nearest, or_list
-from planc.check.places import divisors, gigabytes, layers_of, listed, ranges
+from planc.check.places import divisors, layers_of, listed, ranges
 from planc.check.suggestions import braces
+from planc.diagnostics.units import gigabytes
 
 WORDS = st.text("abc_", max_size=8)
 

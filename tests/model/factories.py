@@ -47,6 +47,34 @@ class Speech(PreTrainedModel):
         self.post_init()
 
 
-def composite() -> nn.Module:
-    return Speech(Qwen3Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, head_dim=16, vocab_size=256,
+class SpeechWithHead(Speech):
+    """The same with a head, which has a rule of its class that does name it."""
+
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
+
+    def __init__(self, config: Qwen3Config) -> None:
+        super().__init__(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+
+class Wrapper(nn.Module):
+    """What an adapter library puts around a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.base_model = nn.Module()
+        self.base_model.model = model
+
+
+def composite(cls: type[Speech] = Speech) -> nn.Module:
+    return cls(Qwen3Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, head_dim=16, vocab_size=256,
                               num_attention_heads=4, num_key_value_heads=2))  # fmt: skip
+
+
+def composite_with_head() -> nn.Module:
+    return composite(SpeechWithHead)
+
+
+def wrapped() -> nn.Module:
+    return Wrapper(composite())

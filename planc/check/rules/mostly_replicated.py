@@ -5,10 +5,11 @@ from itertools import groupby
 
 from planc.check.coverage import Share, coverage, parameter_shares
 from planc.check.expert_sizes import expert_counts, legal_sizes
-from planc.check.places import counted, gigabytes, listed, size_labels, size_span
+from planc.check.places import counted, listed, size_labels, size_span
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Coverage, Diagnostic, Severity
+from planc.diagnostics.units import gigabytes
 from planc.styles.registry import create
 from planc.syntax.matching import generic_name
 

@@ -62,7 +62,7 @@ def _as_json(found: "list[LegalLayout]", model: str, world_size: int) -> str:
 def _as_text(found: "list[LegalLayout]", model: str, world_size: int) -> str:
     if not found:
         return f"{model} takes no layout of {world_size} ranks; `planc check` with the sizes says why\n"
-    from planc.check.places import gigabytes
+    from planc.diagnostics.units import gigabytes
 
     head = [*AXES, "batches", "expert copies", "a rank holds", "warnings"]
     rows = [

@@ -5,6 +5,7 @@ from itertools import groupby
 
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Report, Sources
 from planc.diagnostics.edits import apply_edits
+from planc.diagnostics.render.coverage import coverage_line
 from planc.diagnostics.render.screen import Screen, wrap
 from planc.diagnostics.render.snippet import PIPE_WIDTH, Mark, SourceLine
 from planc.diagnostics.render.summary import summary
@@ -14,13 +15,15 @@ FEW = 3
 
 
 def render(reports: Sequence[Report], screen: Screen) -> str:
-    """Every finding of `reports` with its source lines, then one line that counts them."""
+    """Every finding of `reports` with its source lines, then what each plan leaves whole, then one line that counts."""
     blocks = []
     for report in reports:
         for diagnostic in report.diagnostics:
             printer = _Printer(diagnostic, report, screen, name_plan=len(reports) > 1)
             blocks.append("\n".join(printer.lines()) + "\n")
-    return "\n".join([*blocks, screen.show(summary(reports)) + "\n"])
+    lines = [line for report in reports if (line := coverage_line(report)) is not None]
+    last = [wrapped for line in (*lines, summary(reports)) for wrapped in wrap(screen.show(line), screen.width)]
+    return "\n".join([*blocks, "\n".join(last) + "\n"])
 
 
 class _Printer:
