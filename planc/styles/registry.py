@@ -48,7 +48,21 @@ STYLES = _by_name(
 )
 FSDP_STYLES = _by_name(fsdp.FreeFullWeight, fsdp.KeepFullWeight)
 # Old names that have no class any more, with what to do instead.
-REMOVED = {"ep_router": "drop the router's rule; `ep_implementation: all_reduce` masks off-rank experts"}
+REMOVED = {
+    "ep_router": "drop the router's rule; `ep_implementation: all_reduce` masks off-rank experts",
+    "local": "on experts whose parameters have rules write `moe_tp_experts`; elsewhere leave the rule out",
+    "gather": "leave the rule out: `rowwise` on the last projection sums its output itself",
+    "local_colwise": "write `colwise`: every style works on local tensors now",
+    "local_rowwise": "write `rowwise`: every style works on local tensors now",
+    "local_packed_rowwise": "write `packed_rowwise`: every style works on local tensors now",
+}
+# Of these, those that live on under another name. Source: Llama 4's plan in transformers 4.52 and in 5.24.0
+# (`models/llama4/configuration_llama4.py`).
+REMOVED_NAMES = {
+    "local_colwise": "colwise",
+    "local_rowwise": "rowwise",
+    "local_packed_rowwise": "packed_rowwise",
+}
 EP_IMPLEMENTATIONS = ("auto", "all_to_all", "all_reduce", "deepgemm_megamoe")
 
 _registered_styles: dict[str, type[Any]] = {}

@@ -1,12 +1,14 @@
 """PL902."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
+from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
-from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label, Severity
 from planc.diagnostics.span import Span
-from planc.styles.registry import REMOVED
+from planc.styles.registry import REMOVED, REMOVED_NAMES
 from planc.syntax.plan import PlanRule
 
 
@@ -15,7 +17,8 @@ class RemovedStyle(Rule):
     """Looks for styles that are gone.
 
     `ep_router` masked the routes to experts of other ranks. That is now `ep_implementation: all_reduce`, and the
-    router has no rule of its own. transformers refuses the old plan.
+    router has no rule of its own. The styles with `local` in their name kept a module from DTensor; all styles do now,
+    and they are called by their plain names. `gather` summed what such modules gave. transformers refuses the old plan.
 
     Example:
 
@@ -31,16 +34,35 @@ class RemovedStyle(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        removed = [rule for rule in context.rules() if rule.style.name in REMOVED]
-        for rule in removed:
+        removed: dict[str, list[PlanRule]] = defaultdict(list)
+        for rule in context.rules():
+            if rule.style.name in REMOVED:
+                removed[rule.style.name].append(rule)
+        for name, rules in removed.items():
+            rule = rules[0]
+            others = f", and {counted(len(rules), 'rule')} still name it" if len(rules) > 1 else ""
             yield self.code.found(
-                f"the style `{rule.style.name}` was removed from transformers",
+                f"the style `{name}` was removed from transformers{others}",
                 span=rule.style.span,
                 label="removed",
+                labels=tuple(Label(other.style.span, "here, too") for other in rules[1:]),
                 key=rule.key.text,
-                help=(REMOVED[rule.style.name],),
-                fix=_mended(rule, context),
+                help=(REMOVED[name],),
+                fix=_fix(name, rules, context),
             )
+
+
+def _fix(name: str, rules: list[PlanRule], context: CheckContext) -> Fix | None:
+    if name in REMOVED_NAMES:
+        return _renamed(rules)
+    # What `local` and `gather` become depends on the rules around them.
+    return _mended(rules[0], context) if name == "ep_router" else None
+
+
+def _renamed(rules: list[PlanRule]) -> Fix:
+    """The present name of the style in all of `rules`."""
+    new = REMOVED_NAMES[rules[0].style.name]
+    return Fix(f"write `{new}`", tuple(Edit(rule.style.span, new) for rule in rules))
 
 
 def _mended(rule: PlanRule, context: CheckContext) -> Fix | None:
