@@ -153,10 +153,11 @@ def _which_layers(cut: HeadCut, context: CheckContext) -> tuple[str, ...]:
     layers = layers_of(cut.targets)
     list_ = context.manifest.file.layers
     total = len(context.names.get(f"{list_}.*", ())) if list_ else 0
-    if not layers or len(cut.targets) == total:
+    numbers = [int(t.removeprefix(f"{list_}.").split(".")[0]) for t in cut.targets if t.startswith(f"{list_}.")]
+    # Heads of an encoder, or of a tower, lie in none of the layers that the manifest knows.
+    if not layers or not total or not numbers or len(numbers) == total:
         return ()
     kinds = context.layer_kinds
-    numbers = [int(t.removeprefix(f"{list_}.").split(".")[0]) for t in cut.targets if t.startswith(f"{list_}.")]
     found = {kinds[number] for number in numbers if number < len(kinds)}
     of_kind = f", the {found.pop().replace('_attention', '-attention')} layers" if len(found) == 1 else ""
     owner = cut.targets[0].rpartition(".")[0].rpartition(".")[2]

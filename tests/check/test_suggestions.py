@@ -103,3 +103,12 @@ def test_the_styles_are_listed_once() -> None:
     report = planc.check("llama", {"tp_size": 2, "tp_plan": rules})
     helped = [d.help for d in report.diagnostics if d.code == "PL106"]
     assert [len(lines) for lines in helped] == [1, 0, 0]
+
+
+def test_one_unknown_style_is_one_finding() -> None:
+    rules = {f"model.layers.*.mlp.{name}_proj": "colwis" for name in ("gate", "up")}
+    report = planc.check("llama", {"tp_size": 2, "tp_plan": rules})
+    (found,) = [d for d in report.diagnostics if d.code == "PL106"]
+    assert found.message == "`colwis` is no style, and 2 rules name it"
+    assert len(found.labels) == 1
+    assert found.fix is not None and [edit.replacement for edit in found.fix.edits] == ["colwise"] * 2

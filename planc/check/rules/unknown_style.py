@@ -1,13 +1,15 @@
 """PL106."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from planc.check.nearest import edit_distance, or_list
+from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
-from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label, Severity
 from planc.styles.registry import REMOVED, get, names
-from planc.syntax.plan import PlanKind
+from planc.syntax.plan import PlanKind, PlanRule
 
 # What other libraries call a cut by output or by input features.
 _OTHER_WORDS = {"col": "colwise", "column": "colwise", "columnwise": "colwise", "row": "rowwise"}
@@ -34,25 +36,32 @@ class UnknownStyle(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
-        listed: set[PlanKind] = set()
+        unknown: dict[tuple[PlanKind, str], list[PlanRule]] = defaultdict(list)
         for rule in context.rules():
             name = rule.style.name
-            if name in REMOVED or get(name, rule.plan) or get(name):
-                continue
-            close = _close(name, rule.plan)
-            fix = None
-            if len(close) == 1:
-                fix = Fix(f"write `{close[0]}`", (Edit(rule.style.span, close[0]),))
-            yield self.code.found(
-                f"`{name}` is no style",
-                span=rule.style.span,
-                label=f"did you mean {or_list(close)}?" if close else "unknown",
-                key=rule.key.text,
-                notes=("the rest of the plan is still checked",),
-                help=() if rule.plan in listed else (f"styles of `{rule.plan}_plan`: {', '.join(names(rule.plan))}",),
-                fix=fix,
-            )
-            listed.add(rule.plan)
+            if not (name in REMOVED or get(name, rule.plan) or get(name)):
+                unknown[rule.plan, name].append(rule)
+        listed: set[PlanKind] = set()
+        for (plan, name), rules in unknown.items():
+            yield self._found(name, rules, [] if plan in listed else names(plan))
+            listed.add(plan)
+
+    def _found(self, name: str, rules: Sequence[PlanRule], present: Sequence[str]) -> Diagnostic:
+        rule = rules[0]
+        close = _close(name, rule.plan)
+        fix = None
+        if len(close) == 1:
+            fix = Fix(f"write `{close[0]}`", tuple(Edit(other.style.span, close[0]) for other in rules))
+        return self.code.found(
+            f"`{name}` is no style" + (f", and {counted(len(rules), 'rule')} name it" if len(rules) > 1 else ""),
+            span=rule.style.span,
+            label=f"did you mean {or_list(close)}?" if close else "unknown",
+            labels=tuple(Label(other.style.span, "here, too") for other in rules[1:]),
+            key=rule.key.text,
+            notes=("the rest of the plan is still checked",),
+            help=(f"styles of `{rule.plan}_plan`: {', '.join(present)}",) if present else (),
+            fix=fix,
+        )
 
 
 def _close(name: str, plan: PlanKind) -> list[str]:
