@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+import planc
 from planc.diagnostics.diagnostic import Report
 from tests.check.support import codes, context, report, text
 
@@ -30,3 +31,12 @@ def test_relative(case: dict[str, Any]) -> None:
 def of_rules(found: Report, severity: str) -> list[str]:
     """Codes but for those of layout types, which have tests of their own."""
     return sorted({code for code in codes(found, severity) if not code.startswith("PL4")})
+
+
+def test_a_dump_of_a_distributed_config_draws_no_deprecation() -> None:
+    """With an `ep_size` transformers sets `enable_expert_parallel` itself."""
+    from transformers.distributed import DistributedConfig
+
+    dump = DistributedConfig(fsdp_size=4, ep_size=4).to_dict()
+    assert dump["enable_expert_parallel"] is True
+    assert planc.check("qwen3-30b-a3b", dump).diagnostics == ()

@@ -13,7 +13,8 @@ class ExpertParallelOption(Rule):
     """Looks for `enable_expert_parallel: true`.
 
     The field is deprecated. Without `ep_size` it means `ep_size = tp_size` with an empty TP plan, which transformers
-    5.24.0 then refuses, because a size above 1 needs a plan. With `ep_size` it says nothing.
+    5.24.0 then refuses, because a size above 1 needs a plan. Beside an `ep_size` above 1 it is no fault:
+    `DistributedConfig` sets it there itself.
 
     Example:
 
@@ -38,6 +39,8 @@ class ExpertParallelOption(Rule):
         option = plan.options.get("enable_expert_parallel")
         if option is None or option.value is not True:
             return
+        if "ep_size" in plan.sizes and size > 1:
+            return  # a `DistributedConfig` with an `ep_size` sets the field itself, and its dump has both
         if "ep_size" in plan.sizes:
             message, help_ = "`enable_expert_parallel` says nothing beside `ep_size`", "leave it out"
         else:
