@@ -64,6 +64,11 @@ def reference(model: nn.Module, batches: Sequence[Batch], steps: int) -> Referen
 
 
 def _observed(model: nn.Module, batches: Sequence[Batch], steps: Steps, noise: float, seed: int) -> Observation:
+    return observe(noisy_copy(model, noise, seed), batches, steps, lambda _: None)
+
+
+def noisy_copy(model: nn.Module, noise: float, seed: int) -> nn.Module:
+    """A copy of `model` with each weight changed by `noise` of its value, times a normal random number."""
     own = copy.deepcopy(model)
     if noise:
         generator = torch.Generator().manual_seed(seed)
@@ -71,7 +76,7 @@ def _observed(model: nn.Module, batches: Sequence[Batch], steps: Steps, noise: f
             for parameter in own.parameters():
                 change = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
                 parameter.mul_(1 + noise * change)
-    return observe(own, batches, steps, lambda _: None)
+    return own
 
 
 def _rate(model: nn.Module, observed: Observation) -> float:

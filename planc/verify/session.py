@@ -20,6 +20,7 @@ from planc.verify.copying.errors import CopyError
 from planc.verify.copying.inputs import another
 from planc.verify.exact import Exact
 from planc.verify.experts import implementations, use_experts
+from planc.verify.mixed_precision import at_bfloat16, has_mixed_precision, without_mixed_precision
 from planc.verify.modules import FirstDeparture, Trace, first_departure
 from planc.verify.observing import Steps, outputs
 from planc.verify.outcome import Verdict, VerifyReport
@@ -107,7 +108,8 @@ def _verify(
             f"{whole.amplification * 1e-6:.1%}",
         )
     try:
-        application = ByProgram(case.program(context.plan))
+        program = case.program(context.plan)
+        application = ByProgram(without_mixed_precision(program))
     except ProgramError as error:
         trial = Trial(stopped=Stopped("apply", 0, "; ".join((str(error).splitlines() or [""])[:3])))
         return _refuted(report, tuple(findings(trial, (), None, "", "eager")), timer)
@@ -128,7 +130,11 @@ def _verify(
                 timer.lap("blame")
                 found = tuple(findings(trial, blames, first, running, experts))
                 return replace(_refuted(report, found, timer), experts=tuple(tried))
-        saved = save_and_reload(laboratory, application)
+        if has_mixed_precision(program):
+            refused = _at_its_own_precision(case, whole, report, timer, laboratory, ByProgram(program))
+            if refused is not None:
+                return replace(refused, experts=tuple(tried))
+        saved = save_and_reload(laboratory, ByProgram(program))
         timer.lap("reload")
         if saved.lost is not None:
             return _unknown(report, f"rank {saved.lost.rank} was lost while saving: {saved.lost.error}")
@@ -137,6 +143,33 @@ def _verify(
     finally:
         laboratory.close()
     return replace(_agreed(case, whole, context, report, tuple(tried), timer), reloaded=saved.readers)
+
+
+def _at_its_own_precision(
+    case: Case, whole: Reference, report: Report, timer: _Timer, laboratory: Laboratory, application: ByProgram
+) -> VerifyReport | None:
+    """What a plan that agrees in double precision does under its mixed precision; None where it agrees there too."""
+    try:
+        rounded = at_bfloat16(case.copy.model, whole)
+    except Exception as error:  # a model may not run in bfloat16 at all
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        return _unknown(
+            report, f"the copy agrees in double precision, and doesn't run in bfloat16 in one process: {said}"
+        )
+    trial = laboratory.trial(application, reference=rounded)
+    timer.lap("mixed precision")
+    if trial.stopped is not None and trial.stopped.lost:
+        return _unknown(report, f"rank {trial.stopped.rank} was lost: {trial.stopped.error}")
+    if trial.stopped is not None:
+        return _refuted(report, tuple(findings(trial, (), None, "", None)), timer)
+    if trial.agrees:
+        return None
+    worst = max(trial.departures, key=lambda departure: departure.relative)
+    return _unknown(
+        report,
+        f"the copy agrees in double precision; under mixed precision `{worst.name}` ({worst.part}) departs by "
+        f"{worst.relative:.0%} of its scale, more than four times what bfloat16 makes in one process",
+    )
 
 
 def _refuted(report: Report, found: tuple[Diagnostic, ...], timer: _Timer) -> VerifyReport:

@@ -75,12 +75,19 @@ class Laboratory:
         """End the ranks."""
         self._ranks.close()
 
-    def trial(self, application: Application, steps: Steps | None = None, experts: str | None = None) -> Trial:
-        """Apply, run and compare; by default with as many steps as the reference took."""
-        found = self.observations(application, self.reference.steps if steps is None else steps, experts)
+    def trial(
+        self,
+        application: Application,
+        steps: Steps | None = None,
+        experts: str | None = None,
+        reference: Reference | None = None,
+    ) -> Trial:
+        """Apply, run and compare with `reference` (the copy's own where none is given), in as many steps as it took."""
+        reference = self.reference if reference is None else reference
+        found = self.observations(application, reference.steps if steps is None else steps, experts)
         if isinstance(found, Stopped):
             return Trial(stopped=found)
-        return Trial(departures(self.reference, found, self.layout))
+        return Trial(departures(reference, found, self.layout))
 
     def observations(
         self, application: Application, steps: Steps, experts: str | None = None, watch: Watch | None = None
