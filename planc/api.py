@@ -5,20 +5,26 @@ Nothing here needs torch before a model must be built or run.
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planc.analysis import Analysis, Given, PlanError, PlanLike, Settings, analyse, refutes, with_findings
-from planc.diagnostics.diagnostic import Report
+from planc.diagnostics.diagnostic import Diagnostic, Report
 from planc.diagnostics.span import Span
 from planc.syntax.plan import SIZE_NAMES, Spanned
+
+# Rules about what transformers' own runtime does in training, by the Trainer or a loop of one's own.
+_THEIR_RUNTIME = ("PL415", "PL606")
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
     from transformers.distributed import DistributedConfig
 
+    from planc.check.rule import CheckContext
     from planc.program.passes import DumpAfter
     from planc.program.program import Program
     from planc.resolve.resolved import ResolvedPlan
@@ -182,22 +188,27 @@ def distributed_config(
     *,
     world_size: int | None = None,
     ep_implementation: str | None = None,
+    training: bool = True,
     **sizes: int,
 ) -> "DistributedConfig":
     """The `DistributedConfig` with which transformers' `from_pretrained` does what `plan` says.
 
     Arguments as for `check`; the plan may name the model. A `tp_plan` without `tp_size` takes what the other sizes
     leave of `world_size`, by default of the launcher's WORLD_SIZE, as transformers does. Raises PlanError, with a
-    finding for each rule that transformers can't carry, or with whatever `check` finds wrong.
+    finding for each rule that transformers can't carry, or with whatever `check` finds wrong; with `training`, also
+    where transformers' own runtime can't train the plan (PL415). What it gets wrong in some training is a warning
+    (PL606).
     """
     from transformers.distributed import DistributedConfig
 
     world_size = started_world_size() if world_size is None else world_size
-    fields = exported(plan, arguments("distributed_config", model, ep_implementation, sizes), world_size)
+    fields = exported(plan, arguments("distributed_config", model, ep_implementation, sizes), world_size, training)
     return DistributedConfig(**fields)
 
 
-def exported(plan: PlanLike, given: Given, world_size: int | None = None) -> dict[str, Any]:
+def exported(
+    plan: PlanLike, given: Given, world_size: int | None = None, training: bool = True
+) -> dict[str, Any]:
     """The fields of `distributed_config`, without transformers."""
     from planc.program.export import export
 
@@ -206,9 +217,20 @@ def exported(plan: PlanLike, given: Given, world_size: int | None = None) -> dic
     if context is None or not analysis.report.ok:
         raise PlanError(analysis.report)
     found = export(context.plan, context.resolved, context.manifest)
-    if found.findings:
-        raise PlanError(with_findings(analysis.report, found.findings))
+    theirs = _of_their_runtime(context) if training else []
+    report = with_findings(analysis.report, (*found.findings, *theirs))
+    if not report.ok:
+        raise PlanError(report)
+    for told in theirs:
+        warnings.warn(f"{told.code}: {told.message}", stacklevel=3)
     return dict(found.fields)
+
+
+def _of_their_runtime(context: "CheckContext") -> list[Diagnostic]:
+    """What holds of a plan in training where transformers' own runtime runs it, whoever calls that."""
+    from planc.check.checker import run
+
+    return run(replace(context, target="trainer"), select=_THEIR_RUNTIME)
 
 
 def save_pretrained(model: "nn.Module", folder: str | Path, max_shard_size: int | str = "50GB") -> None:

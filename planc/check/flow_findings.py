@@ -55,6 +55,18 @@ def findings(context: "CheckContext", code: Code, *kinds: Kind) -> Iterator[Diag
             yield _describe(context, code, fault)
 
 
+def in_place_changes(context: "CheckContext") -> Iterator[tuple[str, Fault, PlanRule]]:
+    """Every in-place change of what a style hands on: what happens where, in which layers, and the style's rule."""
+    groups: dict[Any, list[tuple[Problem, Judgement]]] = {}
+    for problem, judgement in context.flow.changed:
+        makers = tuple(generic_name(origin.target) for origin in problem.origins)
+        groups.setdefault((_kind(problem), makers), []).append((problem, judgement))
+    for group in groups.values():
+        fault = _fault(group, {})
+        rule = context.judged[fault.problem.origins[0].target].rule
+        yield f"{_subject(fault.problem)}: {fault.problem.detail}", fault, rule
+
+
 def _is_said(context: "CheckContext", fault: Fault) -> bool:
     """Whether another rule of the checker has said it in the words of heads (PL301, PL302) or packed parts (PL303)."""
     from planc.check.head_cuts import head_cuts

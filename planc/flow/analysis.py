@@ -70,6 +70,11 @@ class FlowAnalysis:
         """Every fault with the run that found it, those of layers alike once."""
         return [(problem, judgement) for judgement in self.judgements for problem in judgement.problems]
 
+    @cached_property
+    def changed(self) -> list[tuple[Problem, Judgement]]:
+        """Every in-place change of what a style handed on, with the run that found it; none of them is a fault of types."""
+        return [(problem, judgement) for judgement in self.judgements for problem in judgement.forward.changed]
+
     def with_styles(self, changes: Mapping[str, Style | None]) -> "FlowAnalysis":
         """The same model with some targets under other styles (None: no rule)."""
         assert self.flow is not None and self.manifest is not None and self.layout is not None

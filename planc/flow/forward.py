@@ -24,7 +24,8 @@ class Forward:
 
     `boundaries` are the styles at work, by the number of the `enter` or `leave`; `skipped` the operations in modules of
     another axis; `added_after` the biases that are added once, after a sum; `recovered` values that
-    are taken to be complete after a fault.
+    are taken to be complete after a fault. `changed` are in-place changes of what a style handed on, which some runtimes
+    refuse: no types are wrong there.
     """
 
     flow: Flow
@@ -35,6 +36,7 @@ class Forward:
     skipped: set[int] = field(default_factory=set)
     added_after: set[int] = field(default_factory=set)
     recovered: set[int] = field(default_factory=set)
+    changed: list[Problem] = field(default_factory=list)
 
 
 def forward(flow: Flow, model: PlacedModel) -> Forward:
@@ -184,18 +186,17 @@ class _Pass:
             self._apply(op, inputs, reading)
 
     def _in_place(self, op: Operation) -> None:
-        """torch refuses to change, in training, what came out of an autograd function that handed on a view.
+        """Note a change of what a style of transformers' own runtime hands on as a view, which torch refuses in training.
 
-        The outputs of most styles are such: DTensor's `to_local`, and transformers' `_AllReduceForward`.
+        Most of its styles do: by DTensor's `to_local`, or by `_AllReduceForward`.
         """
         source: Operation | None = self.flow.producers.get(op.inputs[0])
         while source is not None and source.name in _VIEWS and source.inputs:
             boundary = self._boundaries[source.module] if source.name == "leave" else None
             if boundary is not None and boundary.type.output is not None and boundary.hands_on_a_view:
-                detail = (
-                    f"`{op.name}` changes the output of `{boundary.style}` in place, which torch refuses in training"
-                )
-                self._problem(op, Kind.CALL, detail, (op.inputs[0],), (boundary.origin,))
+                detail = f"`{op.name}` changes the output of `{boundary.style}` in place"
+                problem = self._described(op, Kind.CHANGED_OUTPUT, detail, (op.inputs[0],), (boundary.origin,))
+                self.result.changed.append(problem)
                 return
             source = self.flow.producers.get(source.inputs[0])
 
@@ -291,19 +292,27 @@ class _Pass:
         values: tuple[int, ...],
         origins: "list[Origin | None] | tuple[Origin | None, ...]",
     ) -> None:
+        self.result.problems.append(self._described(op, kind, detail, values, origins))
+
+    def _described(
+        self,
+        op: Operation,
+        kind: Kind,
+        detail: str,
+        values: tuple[int, ...],
+        origins: "list[Origin | None] | tuple[Origin | None, ...]",
+    ) -> Problem:
         module = self.flow.modules[op.module]
         apart = [value for value in values if not isinstance(self.types[value], Replicated)] or list(values)
         path = [self.model.name(name) for value in apart[:1] for name in self._path(value, module)]
-        self.result.problems.append(
-            Problem(
-                kind,
-                self.model.name(module),
-                op.name,
-                detail,
-                path=tuple(dict.fromkeys(path)),
-                types=tuple(self.types[value] for value in values),
-                origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
-            )
+        return Problem(
+            kind,
+            self.model.name(module),
+            op.name,
+            detail,
+            path=tuple(dict.fromkeys(path)),
+            types=tuple(self.types[value] for value in values),
+            origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
         )
 
     def _path(self, value: int, end: str) -> list[str]:

@@ -20,6 +20,7 @@ class Kind(Enum):
     SHARDS_DISAGREE = "shards-disagree"
     MIXED_TENSORS = "mixed-tensors"
     CALL = "call"
+    CHANGED_OUTPUT = "changed-output"
     PARTIAL_GRADIENT = "partial-gradient"
     MIXED_GRADIENT = "mixed-gradient"
     SCALED_GRADIENT = "scaled-gradient"

@@ -106,13 +106,17 @@ def gradient_placement(placement: Placement) -> Placement:
 
 @dataclass(frozen=True)
 class Change:
-    """A change of placement and of its gradient, callable on a local tensor. `size` as in the operations."""
+    """A change of placement and of its gradient, callable on a local tensor. `size` as in the operations.
+
+    `owned`: nobody else reads the memory of what comes out, so that whoever gets it may change it in place.
+    """
 
     forward: Conversion | None
     backward: Conversion | None
     source_dim: int | None
     target_dim: int | None
     size: int | None
+    owned: bool
 
     def __call__(self, tensor: Tensor) -> Tensor:
         if torch.is_grad_enabled() and tensor.requires_grad:
@@ -122,16 +126,49 @@ class Change:
 
 
 def change(
-    source: Placement, target: Placement, gradient: Placement, group: dist.ProcessGroup, size: int | None = None
+    source: Placement,
+    target: Placement,
+    gradient: Placement,
+    group: dist.ProcessGroup,
+    size: int | None = None,
+    handed_over: bool = False,
 ) -> Change | None:
-    """The change from `source` to `target` whose gradient comes back as `gradient`; None where nothing changes."""
+    """The change from `source` to `target` whose gradient comes back as `gradient`; None where nothing changes.
+
+    `handed_over`: the tensor is a module's output, which nobody reads but whoever gets it.
+    """
     forward = conversion(source, target, group)
     backward = conversion(gradient, gradient_placement(source), group)
     if forward is None and backward is None:
         return None
     source_dim = source.dim if isinstance(source, Shard) else None
     target_dim = gradient.dim if isinstance(gradient, Shard) else None
-    return Change(forward, backward, source_dim, target_dim, size)
+    # Only the chunk of a whole may lie in the memory of what it was cut from; what ranks exchange is new.
+    owned = handed_over or (forward is not None and not isinstance(source, Replicate))
+    return Change(forward, backward, source_dim, target_dim, size, owned)
+
+
+def hand_over(tensor: Tensor) -> Tensor:
+    """The same memory, as a tensor that may be changed in place; autograd knows it by its producer alone.
+
+    What an autograd function hands on as a view can't be changed in place in training, and a module's output may be.
+    """
+    if not (torch.is_grad_enabled() and tensor.requires_grad):
+        return tensor
+    handed: Tensor = _HandedOver.apply(tensor)  # type: ignore[no-untyped-call]
+    return handed
+
+
+class _HandedOver(torch.autograd.Function):
+    """Identity."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
 
 
 class _Changed(torch.autograd.Function):
@@ -139,12 +176,15 @@ class _Changed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, made: Change) -> Tensor:
+        # A caller's tensor stays a view, which torch refuses to change in place: the caller may read it again, and its
+        # gradient would not know of the change.
         result = tensor.view_as(tensor) if made.forward is None else made.forward(tensor, made.size)
         # The gradient of a shard is gathered to the extent that the whole had when it was split.
         whole = tensor if made.source_dim is None else result
         ctx.size = None if made.target_dim is None else whole.shape[made.target_dim]
         ctx.made = made
-        return result
+        # Without `detach` torch takes a view that was made in here for one of somebody else's tensor.
+        return result.detach() if made.owned else result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -153,12 +193,12 @@ class _Changed(torch.autograd.Function):
 
 
 class SumGradientOfLastFeatures(torch.autograd.Function):
-    """Identity whose gradient is summed over `group` in the last `features` features."""
+    """Identity of a module's output whose gradient is summed over `group` in the last `features` features."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, features: int, group: dist.ProcessGroup) -> Tensor:
         ctx.features, ctx.group = features, group
-        return tensor.view_as(tensor)
+        return tensor.detach()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:

@@ -42,6 +42,18 @@ class Toy(nn.Module):
         return output * output
 
 
+class Changing(Toy):
+    """Changes what its module hands on in place, as a whole and in part."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        # Identity hands on what it gets.
+        values = values.clone()
+        output = self.inner(values) if self.keyword is None else self.inner(**{self.keyword: values})
+        output += 1
+        output[..., 1:] *= 3
+        return output * output
+
+
 class Doubled(nn.Linear):
     """A Linear whose forward has more arguments than one, and which is called by keyword."""
 
@@ -208,7 +220,7 @@ def step(model: nn.Module, values: Tensor, times: int = 1) -> dict[str, Tensor]:
     return found
 
 
-def compare(names: list[str], times: int) -> dict[str, list[str]]:
+def compare(names: list[str], times: int, kind: type[Toy] = Toy) -> dict[str, list[str]]:
     """For each case, what differs from the same module without operations."""
     from planc.runtime.interpreter import apply_operations
     from planc.runtime.mesh import build_meshes
@@ -217,7 +229,7 @@ def compare(names: list[str], times: int) -> dict[str, list[str]]:
     for name in names:
         case = CASES[name]
         torch.manual_seed(0)
-        model, values = Toy(case.build(), case.keyword), case.values()
+        model, values = kind(case.build(), case.keyword), case.values()
         expected = step(copy.deepcopy(model), values, times)
         found = step(apply_operations(model, case.operations, meshes), values, times)
         differing[name] = [k for k in expected if not torch.allclose(found[k], expected[k], rtol=1e-4, atol=1e-5)]
@@ -229,6 +241,38 @@ def compare(names: list[str], times: int) -> dict[str, list[str]]:
 def test_as_without_operations(times: int) -> None:
     for differing in run_ranks(RANKS, compare, list(CASES), times):
         assert differing == {name: [] for name in CASES}
+
+
+@pytest.mark.ranks
+def test_outputs_may_be_changed_in_place() -> None:
+    for differing in run_ranks(RANKS, compare, list(CASES), 1, Changing):
+        assert differing == {name: [] for name in CASES}
+
+
+def changed_in_place() -> tuple[list[float], str]:
+    """The input's gradient where a marked output is doubled in place; what is said to a module that changes its input."""
+    from planc.runtime.interpreter import apply_operations
+    from planc.runtime.mesh import build_meshes
+
+    meshes, rank = build_meshes(Layout(tp_size=RANKS)), torch.distributed.get_rank()
+    model = apply_operations(nn.Sequential(nn.Identity()), [SumOutputGradient("0", "tp", 2)], meshes)
+    values = torch.ones(5, requires_grad=True)
+    output = model(values.clone())
+    output *= 2
+    (output * (rank + 1)).sum().backward()
+    assert values.grad is not None
+    model = apply_operations(nn.Sequential(nn.ReLU(inplace=True)), [TransformInput("0", "tp", 0, R, R, P)], meshes)
+    with pytest.raises(RuntimeError) as error:
+        model(values.clone())
+    return values.grad.tolist(), str(error.value)
+
+
+@pytest.mark.ranks
+def test_a_marked_output_may_be_changed_and_a_shared_input_may_not() -> None:
+    """The caller may read its tensor again, with a gradient that knows nothing of the change."""
+    for rank, (gradient, told) in enumerate(run_ranks(RANKS, changed_in_place)):
+        assert gradient == [*[2.0 * (rank + 1)] * 3, 12.0, 12.0]
+        assert "is a view and is being modified inplace" in told
 
 
 def gradient_of_last_features() -> tuple[Tensor, Tensor]:

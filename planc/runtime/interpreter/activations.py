@@ -24,8 +24,9 @@ def transform_output(operation: TransformOutput, application: Application) -> No
 
 def _change(operation: TransformInput | TransformOutput, application: Application) -> Change | None:
     group = application.meshes.group(operation.axis)
+    handed_over = isinstance(operation, TransformOutput)
     try:
-        return change(operation.source, operation.target, operation.gradient, group, operation.size)
+        return change(operation.source, operation.target, operation.gradient, group, operation.size, handed_over)
     except ApplicationError as error:
         raise ApplicationError(f"{operation.op} of `{operation.module}`: {error}") from None
 

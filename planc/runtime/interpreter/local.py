@@ -9,6 +9,7 @@ from torch.distributed.tensor import DTensor
 
 from planc.ir.operations import LookupShard, RunDistributed, RunLocal
 from planc.program.placements import chunk
+from planc.runtime.collectives import hand_over
 from planc.runtime.interpreter.application import Application, handles
 from planc.runtime.interpreter.forward import Forward
 from planc.runtime.placements import to_torch
@@ -32,7 +33,7 @@ def run_distributed(operation: RunDistributed, application: Application) -> None
         def forward(first: Tensor, *args: Any, **kwargs: Any) -> Any:
             source = to_torch(operation.source, first.ndim)
             output = inner(DTensor.from_local(first, mesh, [source], run_check=False), *args, **kwargs)
-            return output.redistribute(mesh, [to_torch(operation.target, output.ndim)]).to_local()
+            return hand_over(output.redistribute(mesh, [to_torch(operation.target, output.ndim)]).to_local())
 
         return forward
 
