@@ -206,9 +206,7 @@ def distributed_config(
     return DistributedConfig(**fields)
 
 
-def exported(
-    plan: PlanLike, given: Given, world_size: int | None = None, training: bool = True
-) -> dict[str, Any]:
+def exported(plan: PlanLike, given: Given, world_size: int | None = None, training: bool = True) -> dict[str, Any]:
     """The fields of `distributed_config`, without transformers."""
     from planc.program.export import export
 

@@ -34,8 +34,9 @@ from planc.verify.trial import Laboratory, RankKind, Stopped, Trial
 MOST_RANKS = 8
 _STEPS = 2
 _SEEDS = (0, 1, 2)
-# Findings of `check` after which there is nothing to try: the plan's text, unknown names and styles, illegal sizes.
-_BEFORE = ("PL0", "PL1", "PL2")
+# Findings of `check` after which there is nothing to try: the plan's text, unknown names and styles, illegal sizes; and
+# what the runtime that the plan names as its target can't do, as planc's own simulates the ranks.
+_BEFORE = ("PL0", "PL1", "PL2", "PL415", "PL601", "PL602")
 
 
 @dataclass
@@ -53,8 +54,8 @@ class _Timer:
 def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads") -> VerifyReport:
     """Prove or refute the plan of `context`; `report` is what `check` said of it, whose texts findings point into.
 
-    Errors of the plan's text, its names and its sizes are reported as they are. Never raises for a plan or a model
-    that can't be tried: the verdict is then unknown, with the reason.
+    Errors of the plan's text, its names, its sizes and its target are reported as they are. Never raises for a plan or
+    a model that can't be tried: the verdict is then unknown, with the reason.
     """
     before = [d for d in report.diagnostics if d.severity is Severity.ERROR and d.code.startswith(_BEFORE)]
     if before:

@@ -1,6 +1,7 @@
 """`planc.distributed_config`: transformers, given it, resolves and places everything as planc does."""
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
@@ -147,3 +148,14 @@ def test_auto_takes_what_the_launcher_started(
         monkeypatch.setenv("WORLD_SIZE", started)
     found = planc.distributed_config({"tp_plan": "auto", "fsdp_size": 2}, "llama")
     assert (found.tp_size, found.fsdp_size) == (tp_size, 2)
+
+
+def test_what_transformers_gets_wrong_in_training_is_a_warning() -> None:
+    """PL606, where transformers' own runtime is what will run."""
+    plan = {"tp_size": 2}
+    with pytest.warns(UserWarning, match="PL606: with gradient accumulation transformers sums"):
+        planc.distributed_config(plan, "qwen3")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        planc.distributed_config(plan, "qwen3", training=False)
+        planc.distributed_config(plan, "llama")

@@ -15,13 +15,14 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load((Path(__file__).parent / "fa
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_plan(case: dict[str, Any]) -> None:
     plan = {**case.get("sizes", {"tp_size": 2}), "tp_plan": case.get("plan", "auto")}
-    found = report(context(case["model"], plan), select=("PL3", "PL4"))
+    found = report(context(case["model"], plan, target=case.get("target")), select=("PL3", "PL4"))
     output = text(found)
     expected = [*case.get("other", []), *case.get("codes", [])]
     assert sorted(set(codes(found, "error", "warning", "unknown"))) == expected, output
     assert bool(case.get("quiet")) != bool(expected)
     for wanted in case.get("says", []):
         assert wanted in output, f"{wanted}\n{output}"
+    assert not any(other in output for other in case.get("unsaid", [])), output
 
 
 @pytest.mark.parametrize("target", ["mlp.down_proj", "self_attn.q_proj", "input_layernorm", "self_attn.q_norm.weight"])

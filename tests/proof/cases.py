@@ -20,7 +20,12 @@ MISSING_RULES: dict[str, dict[str, str]] = {
     "glm4_moe": {
         "model.layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
         "model.layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
-    }
+    },
+    # It brings no plan.
+    "falcon": {
+        "transformer.h.*.mlp.dense_h_to_4h": "colwise",
+        "transformer.h.*.mlp.dense_4h_to_h": "rowwise",
+    },
 }
 AXES: tuple[Axis, ...] = ("pp", "dp_replicate", "fsdp", "tp", "ep")
 EXPERTS_IMPLEMENTATIONS = ("eager", "batched_mm", "grouped_mm")

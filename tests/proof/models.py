@@ -47,6 +47,23 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {**ROUTES, **LINEAR, "head_dim": 8, "num_experts": 8, "decoder_sparse_step": 1},
     ),
 }
+# Models that change in place what a style hands on: transformers can't train them by TP.
+CHANGING: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama4": (
+        "Llama4ForCausalLM",
+        {
+            "num_local_experts": 8,
+            "interleave_moe_layer_step": 2,
+            "intermediate_size": 16,
+            "intermediate_size_mlp": 32,
+            "attention_chunk_size": 4,
+        },
+    ),
+    "falcon": (
+        "FalconForCausalLM",
+        {"num_kv_heads": 8, "new_decoder_architecture": True, "ffn_hidden_size": 64, "head_dim": None},
+    ),
+}
 # Every token goes to the first two experts: most ranks of an expert group get none.
 MODELS["gpt_oss-crowded"] = MODELS["gpt_oss"]
 MIXTURES = tuple(name for name in MODELS if name not in ("llama", "llama-tied", "qwen3"))
@@ -54,9 +71,9 @@ MIXTURES = tuple(name for name in MODELS if name not in ("llama", "llama-tied", 
 
 def build(name: str, **changes: Any) -> Any:
     """The model in float32 with random weights, the same in every process; `changes` are fields of its config."""
-    class_name, fields = MODELS[name]
+    class_name, fields = {**MODELS, **CHANGING}[name]
     cls = getattr(transformers, class_name)
-    fields = {**BASE, **fields, **changes}
+    fields = {name: value for name, value in {**BASE, **fields, **changes}.items() if value is not None}
     if "qk_rope_head_dim" in fields:  # its config takes `head_dim` for the rotary part
         fields.pop("head_dim")
     model = cls(cls.config_class(**fields)).float().eval()
