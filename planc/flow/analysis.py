@@ -72,7 +72,7 @@ class FlowAnalysis:
 
     @cached_property
     def changed(self) -> list[tuple[Problem, Judgement]]:
-        """Every in-place change of what a style handed on, with the run that found it; none of them is a fault of types."""
+        """Every in-place change of what a style handed on, with the run that found it: no faults of types."""
         return [(problem, judgement) for judgement in self.judgements for problem in judgement.forward.changed]
 
     def with_styles(self, changes: Mapping[str, Style | None]) -> "FlowAnalysis":

@@ -24,8 +24,8 @@ class Forward:
 
     `boundaries` are the styles at work, by the number of the `enter` or `leave`; `skipped` the operations in modules of
     another axis; `added_after` the biases that are added once, after a sum; `recovered` values that
-    are taken to be complete after a fault. `changed` are in-place changes of what a style handed on, which some runtimes
-    refuse: no types are wrong there.
+    are taken to be complete after a fault. `changed` are in-place changes of what a style handed on, which transformers'
+    runtime refuses: no types are wrong there.
     """
 
     flow: Flow
@@ -186,7 +186,7 @@ class _Pass:
             self._apply(op, inputs, reading)
 
     def _in_place(self, op: Operation) -> None:
-        """Note a change of what a style of transformers' own runtime hands on as a view, which torch refuses in training.
+        """Note a change of what transformers' own runtime hands on as a view, which torch refuses in training.
 
         Most of its styles do: by DTensor's `to_local`, or by `_AllReduceForward`.
         """

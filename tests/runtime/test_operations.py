@@ -250,7 +250,7 @@ def test_outputs_may_be_changed_in_place() -> None:
 
 
 def changed_in_place() -> tuple[list[float], str]:
-    """The input's gradient where a marked output is doubled in place; what is said to a module that changes its input."""
+    """The input's gradient where a marked output is doubled; what is said to a module that changes its input."""
     from planc.runtime.interpreter import apply_operations
     from planc.runtime.mesh import build_meshes
 
