@@ -24,8 +24,8 @@ class Forward:
 
     `boundaries` are the styles at work, by the number of the `enter` or `leave`; `skipped` the operations in modules of
     another axis; `added_after` the biases that are added once, after a sum; `recovered` values that
-    are taken to be complete after a fault. `changed` are in-place changes of what a style handed on, which transformers'
-    runtime refuses: no types are wrong there.
+    are taken to be complete after a fault. `changed` are in-place changes of what a style handed on, which the runtime
+    of transformers refuses: no types are wrong there.
     """
 
     flow: Flow
