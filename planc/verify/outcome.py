@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from planc.diagnostics.diagnostic import Diagnostic, Report
+from planc.layouts.layout import Layout
 
 
 class Verdict(StrEnum):
@@ -22,7 +23,7 @@ class VerifyReport:
     `report` has what the renderers print. `unseen` are parameters of the copy that nothing it computes depends on;
     `seen` is the smallest ratio, over all others, of a gradient's largest element to its tolerance. `experts` are the
     experts implementations that were tried, `reloaded` the readers that gave back what the ranks saved: `transformers`'
-    own, and `planc`.
+    own, and `planc`. `tried_at` is the smaller layout that stood for the plan's own, where that has too many ranks.
     """
 
     verdict: Verdict
@@ -32,6 +33,7 @@ class VerifyReport:
     experts: tuple[str, ...] = ()
     reloaded: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    tried_at: Layout | None = None
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
+from planc.check.legal_layouts import at_layout
 from planc.check.rule import CheckContext
 from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
 from planc.layouts.layout import Layout
@@ -28,6 +29,7 @@ from planc.verify.quiet import quiet
 from planc.verify.reference import Reference, largest, reference
 from planc.verify.reloading import save_and_reload
 from planc.verify.sensitivity import untold_parameters, visibility
+from planc.verify.shrinking import shrunk
 from planc.verify.telling import findings
 from planc.verify.trial import Laboratory, RankKind, Stopped, Trial
 
@@ -54,23 +56,36 @@ class _Timer:
 def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads") -> VerifyReport:
     """Prove or refute the plan of `context`; `report` is what `check` said of it, whose texts findings point into.
 
-    Errors of the plan's text, its names, its sizes and its target are reported as they are. Never raises for a plan or
-    a model that can't be tried: the verdict is then unknown, with the reason.
+    Errors of the plan's text, its names, its sizes and its target are reported as they are. A layout of more than
+    `MOST_RANKS` is tried at a smaller one that stands for it (`tried_at`), after `check` has found nothing wrong with
+    its own sizes. Never raises for a plan or a model that can't be tried: the verdict is then unknown, with the reason.
     """
     before = [d for d in report.diagnostics if d.severity is Severity.ERROR and d.code.startswith(_BEFORE)]
     if before:
         return VerifyReport(Verdict.REFUTED, replace(report, diagnostics=tuple(before)))
+    small = _fewer_ranks(context)
+    if small is not context and not report.ok:
+        # The copy shows nothing of what the real sizes do: check has judged those.
+        return VerifyReport(Verdict.REFUTED, report)
     report = replace(report, diagnostics=())
-    if reason := _cannot_try(context.layout):
+    if reason := _cannot_try(small.layout):
         return _unknown(report, reason)
     timer = _Timer()
     try:
         with quiet():
-            case, whole = _case(context)
+            case, whole = _case(small)
             timer.lap("copy")
-            return _verify(case, whole, context, report, timer, ranks)
+            found = _verify(case, whole, small, report, timer, ranks)
+            return replace(found, tried_at=small.layout if small is not context else None)
     except CopyError as error:
         return _unknown(report, f"there is no small copy of the model: {error}")
+
+
+def _fewer_ranks(context: CheckContext) -> CheckContext:
+    """`context` at a layout that can be simulated and stands for its own, where there is one; else `context` itself."""
+    layout = context.layout
+    small = shrunk(layout, MOST_RANKS) if layout.world_size > MOST_RANKS and layout.pp_size == 1 else None
+    return at_layout(context, small) if small is not None else context
 
 
 def _cannot_try(layout: Layout) -> str | None:

@@ -1,5 +1,6 @@
 """`planc verify`."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,6 +57,11 @@ def _name(verdict: "VerifyReport") -> str:
 def summary(verdict: "VerifyReport") -> str:
     """The verdict in a line, with what it rests on."""
     parts = [verdict.verdict.value]
+    if verdict.tried_at is not None:
+        sizes = {name: size for name, size in asdict(verdict.tried_at).items() if isinstance(size, int) and size > 1}
+        parts.append(
+            f"tried at {', '.join(f'{name}={size}' for name, size in sizes.items())} in place of its own sizes"
+        )
     if verdict.seen:
         parts.append(f"every parameter's gradient stands out at least {verdict.seen:.0e} times above rounding")
     if len(verdict.experts) > 1:
