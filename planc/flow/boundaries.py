@@ -40,8 +40,8 @@ class Boundary:
 
     @property
     def hands_on_a_view(self) -> bool:
-        """Whether the output comes out of an autograd function as it went in (packed styles hook no output)."""
-        return not isinstance(self.type.yields, StridedShard)
+        """Whether transformers hands the output on as a view from an autograd function (packed styles hook none)."""
+        return self.type.output is not None and not isinstance(self.type.yields, StridedShard)
 
     def enter(self, kind: Type, shape: Shape, value: int) -> Type:
         """The type inside of an input of type `kind`. Raises MismatchError, CantFollowError."""

@@ -193,7 +193,7 @@ class _Pass:
         source: Operation | None = self.flow.producers.get(op.inputs[0])
         while source is not None and source.name in _VIEWS and source.inputs:
             boundary = self._boundaries[source.module] if source.name == "leave" else None
-            if boundary is not None and boundary.type.output is not None and boundary.hands_on_a_view:
+            if boundary is not None and boundary.hands_on_a_view:
                 detail = f"`{op.name}` changes the output of `{boundary.style}` in place"
                 problem = self._described(op, Kind.CHANGED_OUTPUT, detail, (op.inputs[0],), (boundary.origin,))
                 self.result.changed.append(problem)
