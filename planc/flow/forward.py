@@ -213,7 +213,7 @@ class _Pass:
             lambda value: reading.get(value) or self.types[value],
             len(self.model.ranks.looked_at),
             looks_up_shard=boundary is not None and boundary.type.lookup,
-            adds_bias_after=boundary is not None and self._adds_bias_after(boundary),
+            added_later=frozenset() if boundary is None else self._added_later(boundary, inputs),
         )
         try:
             result = rule(step)
@@ -231,15 +231,17 @@ class _Pass:
             kinds = list(result) if isinstance(result, Sequence) else [result] * len(op.outputs)
             for value, kind in zip(op.outputs, kinds, strict=True):
                 self.types[value] = kind
-            if step.adds_bias_after:
-                self.result.added_after.update(value for value in inputs if self._is_bias(value))
+            self.result.added_after.update(step.added_later)
 
-    def _adds_bias_after(self, boundary: Boundary) -> bool:
-        placement = self.model.placement(f"{boundary.target}.bias")[0]
-        return isinstance(boundary.type.yields, Partial) and isinstance(placement, Replicate)
+    def _added_later(self, boundary: Boundary, inputs: tuple[int, ...]) -> frozenset[int]:
+        """The module's own bias, if `inputs` has it and the style adds it after the sum.
 
-    def _is_bias(self, value: int) -> bool:
-        return self._parameters.get(value, "").endswith(".bias")
+        A Linear of a class of its own may add it in a step of its own (Falcon); all of them run without one.
+        """
+        name = f"{boundary.target}.bias"
+        if not (isinstance(boundary.type.yields, Partial) and isinstance(self.model.placement(name)[0], Replicate)):
+            return frozenset()
+        return frozenset(v for v in inputs if v in self._parameters and self.model.name(self._parameters[v]) == name)
 
     def _set(self, op: Operation, kind: Type) -> None:
         for value in op.outputs:

@@ -31,7 +31,10 @@ def operation(*names: str) -> Callable[[Rule], Rule]:
 
 @dataclass(slots=True)
 class Step:
-    """`types` are by value id; `ranks` how many ranks are looked at."""
+    """`types` are by value id; `ranks` how many ranks are looked at.
+
+    `added_later` are biases that the module doesn't see: its style adds them once, after the sum.
+    """
 
     flow: Flow
     op: Operation
@@ -39,7 +42,7 @@ class Step:
     types: Callable[[int], Type]
     ranks: int
     looks_up_shard: bool = False
-    adds_bias_after: bool = False
+    added_later: frozenset[int] = frozenset()
 
     def type(self, value: int) -> Type:
         """The type of a value as this operation reads it."""

@@ -15,7 +15,9 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load((Path(__file__).parent / "fa
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_plan(case: dict[str, Any]) -> None:
     plan = {**case.get("sizes", {"tp_size": 2}), "tp_plan": case.get("plan", "auto")}
-    found = report(context(case["model"], plan, target=case.get("target")), select=("PL3", "PL4"))
+    found = report(
+        context(case["model"], plan, config=case.get("config"), target=case.get("target")), select=("PL3", "PL4")
+    )
     output = text(found)
     expected = [*case.get("other", []), *case.get("codes", [])]
     assert sorted(set(codes(found, "error", "warning", "unknown"))) == expected, output

@@ -41,7 +41,8 @@ def nonlinear(step: Step) -> Type:
 @operation("add", "sub", "rsub", "radd", "iadd", "subtract")
 def add(step: Step) -> Type:
     """Summands may be added to summands; a complete value added to one counts once for every rank."""
-    return add_together(step, *step.inputs)
+    seen = [value for value in step.inputs if value not in step.added_later]
+    return step.type(seen[0]) if len(seen) == 1 < len(step.inputs) else add_together(step, *step.inputs)
 
 
 def add_together(step: Step, *values: int) -> Type:

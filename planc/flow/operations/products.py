@@ -21,7 +21,7 @@ def _with_bias(step: Step, result: Type, bias: int) -> Type:
     kind = step.type(bias)
     last = len(step.output_shape) - 1
     if isinstance(result, PartialSum):
-        if isinstance(kind, PartialSum) or step.adds_bias_after:
+        if isinstance(kind, PartialSum) or bias in step.added_later:
             return result
         raise step.mismatch(
             Kind.BIAS_ON_EVERY_RANK, "every rank adds the whole bias, and the sum has it many times", bias
