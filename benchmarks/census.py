@@ -16,6 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from made import made
+
 LAYOUTS: dict[str, dict[str, int]] = {
     "tp 2": {"tp_size": 2},
     "tp 4": {"tp_size": 4},
@@ -213,7 +215,7 @@ def document(rows: Sequence[Row], count: int, processes: int) -> str:
         "parameters after two SGD steps, against one process. Written by `python benchmarks/census.py`.",
         "",
         f"transformers {transformers.__version__}, torch {torch.__version__.partition('+')[0]}; "
-        f"{sum(row.seconds for row in rows) / 60 / processes:.0f} minutes in {processes} processes.",
+        f"{sum(row.seconds for row in rows) / 60 / processes:.0f} minutes in {processes} processes. {made()}",
         "",
         f"- {count} model types carry a plan; {len(types)} were tried, and {len(tried)} have a small copy that runs.",
     ]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.made import made
 from tests.conformance.predictions import Row, manifest_of, rows
 from tests.conformance.truth_table import FOLDER, MODELS, SIZES, read
 
@@ -83,7 +84,7 @@ def percent(part: int, whole: int) -> str:
 def page(found: Sequence[Row]) -> str:
     """The document."""
     dense, experts = ([row for row in found if row.experts is kind] for kind in (False, True))
-    return "\n".join([HEAD, *table_of(dense), "", EXPERTS, *table_of(experts), ""])
+    return "\n".join([HEAD, made(), "", *table_of(dense), "", EXPERTS, *table_of(experts), ""])
 
 
 def table_of(found: Sequence[Row]) -> list[str]:
