@@ -1,8 +1,10 @@
 """Imports follow the stages of docs/architecture.md, and torch stays where it is allowed."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,3 +73,19 @@ def test_torch_stays_where_it_is_allowed(file: Path) -> None:
 def test_import_planc_is_light() -> None:
     code = "import sys, planc; print([m for m in ('torch', 'transformers', 'networkx', 'rich') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_every_dependency_is_used_and_pinned() -> None:
+    """What a plain install brings is imported by planc itself; all of it is in constraints.txt, the extras' too."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    imported = {
+        name.split(".")[0] for file in FILES for node in imports(ast.parse(file.read_text())) for name in names(node)
+    }
+    mandatory = [_library(text) for text in project["dependencies"]]
+    assert {library.split(".")[0] for library in mandatory} - imported == set()
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    assert {*mandatory, *map(_library, project["optional-dependencies"]["runtime"])} - pinned == set()
+
+
+def _library(requirement: str) -> str:
+    return re.split(r"[<>=\[]", requirement)[0]

@@ -1,6 +1,6 @@
 """Which layouts of a number of ranks a model takes, as the checker's own rules judge them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planc.check.checker import run
@@ -27,16 +27,23 @@ class LegalLayout:
     warnings: tuple[str, ...]
 
 
-def legal_layouts(context: CheckContext, world_size: int, fixed: Mapping[str, int]) -> list[LegalLayout]:
-    """The layouts of `world_size` ranks that the plan of `context` has no errors at, the lightest ones first.
+def legal_layouts(
+    context: CheckContext, layouts: Iterable[Layout], begin: Callable[[str], object]
+) -> list[LegalLayout]:
+    """Those of `layouts` that the plan of `context` has no errors at, the lightest ones first.
 
-    The plan's own sizes are replaced; `fixed` sizes stay as they are.
+    `begin` is called with the sizes of each layout before it is judged.
     """
-    found = (judged for layout in _candidates(context, world_size, fixed) if (judged := _judge(context, layout)))
+    found: list[LegalLayout] = []
+    for layout in layouts:
+        begin(", ".join(f"{name}={size}" for name in SIZE_NAMES if (size := getattr(layout, name)) > 1))
+        if judged := _judge(context, layout):
+            found.append(judged)
     return sorted(found, key=lambda legal: (legal.bytes_per_rank, legal.layout.tp_size, legal.layout.ep_size))
 
 
-def _candidates(context: CheckContext, world_size: int, fixed: Mapping[str, int]) -> Iterator[Layout]:
+def candidates(context: CheckContext, world_size: int, fixed: Mapping[str, int]) -> Iterator[Layout]:
+    """The layouts of `world_size` ranks whose meshes the rules about sizes don't refuse; `fixed` sizes stay."""
     has_experts = bool(expert_counts(context))
     for dense in dense_meshes(world_size):
         if any(getattr(dense, name) != size for name, size in fixed.items() if name != "ep_size"):

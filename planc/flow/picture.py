@@ -1,11 +1,14 @@
 """The typed picture of a model under a plan: what flows into and out of each module, as text."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
+from planc.diagnostics.render.table import table
 from planc.flow.analysis import FlowAnalysis, Judgement
 from planc.flow.types import Gradient, Sharded, Type
 from planc.model.dataflow import Operation
+from planc.model.walks import behind
 from planc.syntax.matching import generic_name
 
 
@@ -86,18 +89,13 @@ def said_gradient(gradient: Gradient, kind: Type, dims: int) -> str:
 def _producers(judgement: Judgement, value: int) -> Iterator[str]:
     """The module that a value left last, seen through operations of the caller."""
     flow = judgement.forward.flow
-    queue, seen = [value], {value}
-    while queue:
-        op = flow.producers.get(queue.pop(0))
-        if op is None:
-            continue
+
+    def through(op: Operation) -> bool:
+        return op.name not in ("enter", "leave")
+
+    for _, op in behind(flow, value, through, lambda source: flow.differentiable[source]):
         if op.name == "leave":
             yield judgement.model.name(flow.modules[op.module])
-        elif op.name != "enter":
-            for source in op.inputs:
-                if source not in seen and flow.differentiable[source]:
-                    seen.add(source)
-                    queue.append(source)
 
 
 def _readers(judgement: Judgement, value: int) -> Iterator[str]:
@@ -124,13 +122,9 @@ def show(analysis: FlowAnalysis) -> str:
         rows = dict.fromkeys(_row(passage) for passage in passages(judgement))
         blocks.append([row for row in rows if row not in seen])
         seen.update(rows)
-    widths = [max(len(row[column]) for row in seen) for column in range(4)]
-    lines = ("\n".join(_line(row, widths) for row in block) for block in blocks if block)
-    return "\n\n".join((*lines, _LEGEND)) + "\n"
-
-
-def _line(row: tuple[str, ...], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    lines = iter(table(row for block in blocks for row in block).splitlines())
+    drawn = ("\n".join(islice(lines, len(block))) for block in blocks if block)
+    return "\n\n".join((*drawn, _LEGEND)) + "\n"
 
 
 def _without_picture(analysis: FlowAnalysis) -> str:

@@ -4,12 +4,19 @@ A `Flow` is one watched forward: its operations in order, with the values they r
 recorded once (`LayerKind`). Numbers that the model read off a shape are expressions, those of its config plain.
 """
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+if TYPE_CHECKING:
+    import networkx
+
+# A node of a flow's graph: a value by its id, an operation by its place.
+Node = tuple[Literal["value", "operation"], int]
 # What an argument may be: a plain JSON value, or one of the tagged lists below.
 Argument = Any
 VALUE, NUMBER, SLICE, OTHER = "v", "n", "s", "o"
@@ -41,7 +48,7 @@ class Operation:
         outputs: Sequence[int],
         arguments: Sequence[Argument],
         keywords: Mapping[str, Argument] | None = None,
-    ) -> "Operation":
+    ) -> Operation:
         """An operation, its `inputs` and `sizes` gathered from its arguments."""
         inputs: list[int] = []
         sizes: list[int] = []
@@ -136,6 +143,18 @@ class Flow:
         return {value: tuple(ops) for value, ops in readers.items()}
 
     @cached_property
+    def graph(self) -> networkx.DiGraph[Node]:
+        """Edges from each value to the operations that read it, and from those to what they make, in order."""
+        import networkx
+
+        graph: networkx.DiGraph[Node] = networkx.DiGraph()
+        for number, op in enumerate(self.operations):
+            node: Node = ("operation", number)
+            graph.add_edges_from((("value", value), node) for value in op.inputs)
+            graph.add_edges_from((node, ("value", value)) for value in op.outputs)
+        return graph
+
+    @cached_property
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Global shapes of the parameters that were read, by name."""
         named = ((source.removeprefix("parameter:"), value) for value, source in self.sources.items())
@@ -166,7 +185,7 @@ class Flow:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Flow":
+    def from_json(data: Mapping[str, Any]) -> Flow:
         """The inverse of `to_json`; raises KeyError, IndexError, TypeError or ValueError on what isn't one.
 
         Ids and shapes are verified; what stands in arguments is up to those who read them.

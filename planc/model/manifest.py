@@ -12,15 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planc.model.errors import ModelError
 from planc.model.expansion import expand
-
-if TYPE_CHECKING:
-    import networkx
 
 # What a machine counts with: larger numbers can't be computed with, and are no facts.
 _LARGEST = 2**63 - 1
@@ -196,25 +193,6 @@ class Manifest:
         ]
         structure = {"format_version": self.file.format_version, "modules": modules, "ties": self.file.ties}
         return hashlib.sha256(_json(structure)).hexdigest()
-
-    def graph(self) -> networkx.DiGraph[str]:
-        """Modules and parameters as a graph.
-
-        Nodes carry `kind` (`module` or `parameter`); edges run from a module to what it holds (`kind="holds"`) and
-        from a tied parameter to the one it shares (`kind="ties"`).
-        """
-        import networkx
-
-        graph: networkx.DiGraph[str] = networkx.DiGraph()
-        for name in self.modules:
-            graph.add_node(name, kind="module")
-            if name and (parent := name.rpartition(".")[0]) in self.modules:
-                graph.add_edge(parent, name, kind="holds")
-        for name, (module, _) in self.parameters.items():
-            graph.add_node(name, kind="parameter")
-            graph.add_edge(module.name, name, kind="holds")
-        graph.add_edges_from(self.file.ties, kind="ties")
-        return graph
 
     def renamed(self, name: str) -> Manifest:
         """The same manifest under the name that the user knows the model by."""

@@ -42,15 +42,6 @@ def test_expansion() -> None:
     assert list(manifest.modules["head"].parameters) == ["head.weight"]
 
 
-def test_graph_holds_modules_parameters_and_ties() -> None:
-    graph = read(a_manifest()).graph()
-    assert graph.edges["head.weight", "layers.0.mlp.weight"]["kind"] == "ties"
-    assert list(graph.predecessors("layers.1.mlp.weight")) == ["layers.1.mlp"]
-    assert {name for name, kind in graph.nodes(data="kind") if kind == "parameter"} == read(
-        a_manifest()
-    ).parameters.keys()
-
-
 def test_hash_is_of_the_structure() -> None:
     same = a_manifest(name="other", versions={"torch": "9"}, config={"a": 1}, plans={"tp": {"head": "colwise"}})
     assert read(same).hash == read(a_manifest()).hash

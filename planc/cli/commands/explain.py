@@ -26,7 +26,9 @@ def command(given: Inputs, what: str | None, everything: bool) -> int:
     rules that one hides; then what flows into and out of these modules under the TP plan, and where it comes from.
     """
     if everything:
-        write("".join(f"{c.code}  {c.severity:<8} {c.name:<34} {_first(c)}\n" for c in all_codes().values()))
+        from planc.diagnostics.render.table import table
+
+        write(table((c.code, str(c.severity), c.name, _first(c)) for c in all_codes().values()))
         return OK
     if what is None:
         raise click.UsageError("name a CODE, or list them all with --all")

@@ -8,6 +8,7 @@ import click
 
 from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import output_file, print_reports, write
+from planc.cli.progress import progress
 from planc.cli.status import FOUND, OK, exit_status
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def command(given: Inputs, output_format: str, output: str | None) -> int:
 
     Each one is judged by the rules of `planc check`. A size that is given is kept. Exit status 1 where there is none.
     """
-    from planc.check.legal_layouts import legal_layouts
+    from planc.check.legal_layouts import candidates, legal_layouts
 
     world_size = given.settings.world_size
     if world_size is None:
@@ -38,7 +39,9 @@ def command(given: Inputs, output_format: str, output: str | None) -> int:
         print_reports([analysis.report], "text")
         return exit_status([analysis.report])
     fixed = {name: size for name, size in given.sizes.items() if size is not None}
-    found = legal_layouts(analysis.context, world_size, fixed)
+    layouts = list(candidates(analysis.context, world_size, fixed))
+    with progress(len(layouts)) as begin:
+        found = legal_layouts(analysis.context, layouts, begin)
     name = analysis.report.model_name
     write(_as_json(found, name, world_size) if output_format == "json" else _as_text(found, name, world_size), output)
     return OK if found else FOUND
@@ -62,6 +65,7 @@ def _as_json(found: "list[LegalLayout]", model: str, world_size: int) -> str:
 def _as_text(found: "list[LegalLayout]", model: str, world_size: int) -> str:
     if not found:
         return f"{model} takes no layout of {world_size} ranks; `planc check` with the sizes says why\n"
+    from planc.diagnostics.render.table import table
     from planc.diagnostics.units import gigabytes
 
     head = [*AXES, "batches", "expert copies", "a rank holds", "warnings"]
@@ -75,10 +79,7 @@ def _as_text(found: "list[LegalLayout]", model: str, world_size: int) -> str:
         ]
         for legal in found
     ]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
-    title = f"{model}: {len(found)} layouts of {world_size} ranks"
-    return "\n".join([title, "", *lines]) + "\n"
+    return f"{model}: {len(found)} layouts of {world_size} ranks\n\n{table(rows, head, right=range(len(head)))}"
 
 
 def _copies(legal: "LegalLayout") -> int | None:

@@ -15,9 +15,10 @@ from planc.cli.status import OK
 def command(model: str | None, output: str | None, list_bundled: bool, trust_remote_code: bool, no_cache: bool) -> int:
     """Print or save what planc knows of MODEL: a file that can stand for it."""
     if list_bundled:
+        from planc.diagnostics.render.table import table
         from planc.model import bundled
 
-        write("".join(f"{name:<18} {', '.join(ids)}\n" for name, ids in sorted(bundled.index().items())), output)
+        write(table((name, ", ".join(ids)) for name, ids in sorted(bundled.index().items())), output)
         return OK
     if model is None:
         raise click.UsageError("name a MODEL, or list the bundled ones with --list")

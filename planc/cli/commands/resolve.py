@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import click
@@ -58,7 +58,7 @@ def as_text(resolved: ResolvedPlan, report: Report) -> str:
     lines = [f"{report.model_name}: {sizes}", ""]
     for kind in PLANS:
         rows = _rows(resolved.plan(kind))
-        lines += [f"{kind}_plan: {_state(kind, resolved)}", *_table(rows), ""]
+        lines += [f"{kind}_plan: {_state(kind, resolved)}", *(f"  {line}" for line in _table(rows)), ""]
     return "\n".join(lines)
 
 
@@ -83,11 +83,11 @@ def _rows(assignments: Mapping[str, Assignment]) -> dict[_Row, list[str]]:
     return rows
 
 
-def _table(rows: dict[_Row, list[str]]) -> Iterator[str]:
+def _table(rows: dict[_Row, list[str]]) -> list[str]:
+    from planc.diagnostics.render.table import table
+
     cells = [(row.name, row.rule.style.text, f"{len(names)}x", _provenance(row)) for row, names in rows.items()]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for name, style, count, place in cells:
-        yield f"  {name:<{widths[0]}}  {style:<{widths[1]}}  {count:>{widths[2]}}  {place}"
+    return table(cells, right=(2,)).splitlines()
 
 
 def _provenance(row: _Row) -> str:

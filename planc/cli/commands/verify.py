@@ -7,6 +7,7 @@ import click
 
 from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import output_format, print_reports
+from planc.cli.progress import progress
 from planc.cli.status import exit_status
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def command(given: Inputs, output_format: str, ranks: str, strict: bool) -> int:
     gradient and the parameters after two SGD steps must agree within rounding. No GPU and no checkpoint is needed.
     Verdicts go to stderr, findings to stdout.
     """
-    verdicts = [_verify(given, plan, ranks) for plan in given.plans or (None,)]
+    plans = given.plans or (None,)
+    verdicts = []
+    with progress(len(plans)) as begin:
+        for plan in plans:
+            begin(plan or given.model or "")
+            verdicts.append(_verify(given, plan, ranks))
     reports = [verdict.report for verdict in verdicts]
     for verdict in verdicts:
         click.echo(f"{_name(verdict)}: {summary(verdict)}", err=True)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Literal
 
 from planc.model.building.tracing_projections import Projection, projections
 from planc.model.dataflow import Flow, Operation, evaluate
 from planc.model.manifest import Attention, Heads, Packing
+from planc.model.walks import ahead, behind
 
 Role = Literal["query", "key", "value"]
 ROLES: tuple[Role, ...] = ("query", "key", "value")
@@ -76,8 +78,8 @@ def _attentions(flow: Flow) -> Iterator[_AttentionCall]:
         if op.name == "scaled_dot_product_attention" and len(op.inputs) >= 3:
             yield _AttentionCall(op.module, (op.inputs[0], op.inputs[1], op.inputs[2]), op.outputs[0])
         elif op.name == "softmax" and len(flow.shapes[op.outputs[0]]) == 4:
-            scores = _walk(flow, op.inputs[0], op.module, _is_matmul)
-            mixing = next(iter(_walk_forward(flow, op.outputs[0], _is_matmul)), None)
+            scores = _behind(flow, op.inputs[0], op.module, _is_matmul)
+            mixing = next(iter(_ahead(flow, op.outputs[0], _is_matmul)), None)
             if scores and mixing is not None and len(scores[0].inputs) == 2 and len(mixing.inputs) == 2:
                 query, key = scores[0].inputs
                 yield _AttentionCall(op.module, (query, key, mixing.inputs[1]), mixing.outputs[0])
@@ -87,47 +89,30 @@ def _is_matmul(op: Operation) -> bool:
     return op.name in ("matmul", "bmm")
 
 
-def _walk(flow: Flow, value: int, module: int, stop: Callable[[Operation], bool]) -> list[Operation]:
-    """The nearest operations behind `value` for which `stop` holds, nearest first, up to the inputs of `module`."""
-    found, seen, queue = [], {value}, [value]
-    while queue:
-        op = flow.producers.get(queue.pop(0))
-        if op is None or (op.name == "enter" and op.module == module):
-            continue
-        if stop(op):
-            found.append(op)
-            continue
-        for source in op.inputs:
-            if source not in seen:
-                seen.add(source)
-                queue.append(source)
-    return found
+def _behind(flow: Flow, value: int, module: int, wanted: Callable[[Operation], bool]) -> list[Operation]:
+    """The nearest operations behind `value` that are `wanted`, nearest first, up to the inputs of `module`."""
+
+    def through(op: Operation) -> bool:
+        return not wanted(op) and not (op.name == "enter" and op.module == module)
+
+    return [op for _, op in behind(flow, value, through) if wanted(op)]
 
 
-def _walk_forward(flow: Flow, value: int, stop: Callable[[Operation], bool]) -> list[Operation]:
-    found, seen, queue = [], {value}, [value]
-    while queue:
-        for op in flow.consumers.get(queue.pop(0), ()):
-            if stop(op):
-                found.append(op)
-                continue
-            for output in op.outputs:
-                if output not in seen:
-                    seen.add(output)
-                    queue.append(output)
-        if found:
-            break
-    return found
+def _ahead(flow: Flow, value: int, wanted: Callable[[Operation], bool]) -> list[Operation]:
+    """The nearest operations that read `value` and are `wanted`: all that read the same value as the first of them."""
+    found = ahead(flow, value, lambda op: not wanted(op))
+    _, nearest = next(groupby(found, key=itemgetter(0)), (None, ()))
+    return [op for _, op in nearest]
 
 
 def _projections_behind(flow: Flow, value: int, module: int, by_output: Mapping[int, Projection]) -> list[int]:
-    ops = _walk(flow, value, module, lambda op: bool(op.outputs) and op.outputs[0] in by_output)
+    ops = _behind(flow, value, module, lambda op: bool(op.outputs) and op.outputs[0] in by_output)
     return [op.outputs[0] for op in ops]
 
 
 def _output_heads(flow: Flow, attention: _AttentionCall, by_output: Mapping[int, Projection], found: Facts) -> None:
     """The projection after attention, where its input is the heads one after the other."""
-    for op in _walk_forward(flow, attention.output, lambda op: bool(op.outputs) and op.outputs[0] in by_output):
+    for op in _ahead(flow, attention.output, lambda op: bool(op.outputs) and op.outputs[0] in by_output):
         projection = by_output[op.outputs[0]]
         shape = flow.shapes[attention.output]
         if projection.in_features == shape[1] * shape[3]:
@@ -136,18 +121,13 @@ def _output_heads(flow: Flow, attention: _AttentionCall, by_output: Mapping[int,
 
 def _consumers(flow: Flow, value: int, width: int) -> list[Operation]:
     """What reads a projection's output, seen through operations that leave its features in place."""
-    found: list[Operation] = []
-    queue, seen = [value], {value}
-    while queue:
-        for op in flow.consumers.get(queue.pop(0), ()):
-            through = op.name in _PASSES and any(width in flow.shapes[output] for output in op.outputs)
-            for output in op.outputs if through else ():
-                if output not in seen and width in flow.shapes[output]:
-                    seen.add(output)
-                    queue.append(output)
-            if not through:
-                found.append(op)
-    return found
+
+    def carries(output: int) -> bool:
+        return width in flow.shapes[output]
+
+    return [
+        op for _, op in ahead(flow, value, lambda op: op.name in _PASSES and any(map(carries, op.outputs)), carries)
+    ]
 
 
 def _split_of(flow: Flow, op: Operation, width: int) -> tuple[int, int] | None:
@@ -170,7 +150,7 @@ def _heads(flow: Flow, projection: Projection, role: str | None) -> Heads | None
     if role is None:
         return None
     # Norms over all features, or slices of a fused projection, come before the view: take the heads' size from there.
-    for op in _walk_forward(flow, projection.output, lambda op: _makes_heads(flow, op)):
+    for op in _ahead(flow, projection.output, lambda op: _makes_heads(flow, op)):
         size = flow.shapes[op.outputs[0]][-1]
         if size and width % size == 0:
             return Heads(role=role, count=width // size, size=size)  # type: ignore[arg-type]
@@ -205,13 +185,11 @@ def _packing(flow: Flow, projection: Projection) -> Packing | None:
 def _inside(flow: Flow, value: int) -> list[Operation]:
     """What reads the heads of a fused projection, seen through exchanges of other dims than the last."""
     last = flow.shapes[value][-1]
-    found: list[Operation] = []
-    for op in flow.consumers.get(value, ()):
-        if op.name in ("transpose", "permute", "contiguous") and flow.shapes[op.outputs[0]][-1] == last:
-            found.extend(_inside(flow, op.outputs[0]))
-        else:
-            found.append(op)
-    return found
+
+    def through(op: Operation) -> bool:
+        return op.name in ("transpose", "permute", "contiguous") and flow.shapes[op.outputs[0]][-1] == last
+
+    return [op for _, op in ahead(flow, value, through)]
 
 
 def _parts(

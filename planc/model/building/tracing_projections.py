@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planc.model.dataflow import Flow, Operation
+from planc.model.walks import ahead
 
 # What may lie between a parameter and the product: picking an expert, turning, a change of type.
 _PICKS = frozenset({"getitem", "transpose", "t", "T", "mT", "permute", "to", "float", "type_as", "contiguous"})
@@ -65,14 +66,11 @@ def _product(flow: Flow, op: Operation, weight: str, operand: int, *, row: bool)
 
 def _biases(flow: Flow, value: int, width: int) -> Iterator[tuple[str, int]]:
     """Parameters of the output's width that are added to it right away."""
-    for op in flow.consumers.get(value, ()):
-        if op.name == "squeeze":
-            yield from _biases(flow, op.outputs[0], width)
-        elif op.name == "add":
-            for other in op.inputs:
-                name = _parameter(flow, other) if other != value else None
-                if name is not None and _shape(flow, name)[-1] == width:
-                    yield name, len(_shape(flow, name)) - 1
+    for read, op in ahead(flow, value, lambda op: op.name == "squeeze"):
+        for other in op.inputs if op.name == "add" else ():
+            name = _parameter(flow, other) if other != read else None
+            if name is not None and _shape(flow, name)[-1] == width:
+                yield name, len(_shape(flow, name)) - 1
 
 
 def _parameter(flow: Flow, value: int) -> str | None:
