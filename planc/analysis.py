@@ -153,8 +153,8 @@ def _apply_rules(report: Report, context: "CheckContext", settings: Settings) ->
     from planc.check.checker import run
     from planc.check.coverage import coverage
 
-    found = run(context, settings.select, settings.ignore)
-    return replace(with_findings(report, found), coverage=coverage(context))
+    found = run(context, settings.select, settings.ignore, report.diagnostics)
+    return replace(report, diagnostics=tuple(found), coverage=coverage(context))
 
 
 def refutes(report: Report) -> bool:

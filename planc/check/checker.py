@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from planc.check.fixes import proved
 from planc.check.registry import all_rules
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import CODES
@@ -12,13 +13,23 @@ from planc.diagnostics.span import Span
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
-def run(context: CheckContext, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Diagnostic]:
+def run(
+    context: CheckContext, select: Sequence[str] = (), ignore: Sequence[str] = (), unread: Sequence[Diagnostic] = ()
+) -> list[Diagnostic]:
     """All findings about `context`, by place in the plan, the worst first where several share one.
 
     `select` and `ignore` hold codes, beginnings of codes (`PL3`) or names (`dead-rule`); an empty `select` means all.
+    `unread` is what was found in the plan's text before; it is among the findings.
     """
-    found = [finding for rule in _chosen(select, ignore) for finding in rule.check(context)]
-    return in_order(_with_consequences(_settled(found)))
+    rules = list(_chosen(select, ignore))
+    findings = [*unread, *_found(rules, context)]
+    findings = proved(context, findings, lambda other: _found(rules, other))
+    told = _with_consequences(_settled(findings[len(unread) :]))
+    return in_order((*findings[: len(unread)], *told))
+
+
+def _found(rules: Iterable[Rule], context: CheckContext) -> list[Diagnostic]:
+    return [finding for rule in rules for finding in rule.check(context)]
 
 
 def _settled(findings: list[Diagnostic]) -> Iterator[Diagnostic]:

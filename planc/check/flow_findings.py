@@ -1,42 +1,22 @@
 """From a fault in the dataflow to a finding: whose rule it is, what would be legal, and which layers have it."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from planc.check.culprits import Culprit, culprits, mark_of
+from planc.check.fixes import insertion
+from planc.check.repairs import Change
 from planc.diagnostics.codes import Code
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label
-from planc.flow.analysis import FlowAnalysis, Judgement, judged_plan
+from planc.flow.analysis import Judgement
 from planc.flow.problems import Kind, Problem
 from planc.resolve.resolved import Assignment
-from planc.styles.registry import create
-from planc.styles.style import Style
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanRule
 
 if TYPE_CHECKING:
     from planc.check.rule import CheckContext
-
-# So many changes of the plan are tried to find which rule is at fault.
-_MOST_TRIALS = 24
-# By what a fault is known again under another plan.
-Mark = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Culprit:
-    """The key whose change mends a fault: `rule` where the plan has one, `style` what mends it.
-
-    `cause` is a rule of the user's that brought the fault about, where the repair is better made elsewhere.
-    """
-
-    key: str
-    rule: PlanRule | None
-    style: str
-    from_model: bool
-    cause: PlanRule | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -84,12 +64,12 @@ def _is_said(context: "CheckContext", fault: Fault) -> bool:
 
 def faults(context: "CheckContext") -> list[Fault]:
     """The faults of the dataflow, those with one cause or of layers alike drawn together."""
-    causes = culprits(context)
+    causes = culprits(context) if context.searches else {}
     groups: dict[Any, list[tuple[Problem, Judgement]]] = {}
     for problem, judgement in context.flow.problems:
-        culprit = causes.get(_mark(problem))
+        culprit = causes.get(mark_of(problem))
         names = tuple(map(generic_name, (problem.module, problem.parameter or "")))
-        key = culprit.key if culprit is not None else (problem.kind, problem.operation, *names)
+        key = culprit.changes if culprit is not None else (problem.kind, problem.operation, *names)
         groups.setdefault(key, []).append((problem, judgement))
     return [_fault(group, causes) for group in groups.values()]
 
@@ -100,7 +80,7 @@ def _fault(group: Sequence[tuple[Problem, Judgement]], causes: Mapping[tuple[Any
     subjects = [(problem.parameter or problem.module, judgement) for problem, judgement in same]
     targets = dict.fromkeys(name for subject, judgement in subjects if subject for name in judgement.alike(subject))
     others = {_kind(problem): problem for problem, _ in group if _kind(problem) != _kind(first)}
-    return Fault(first, tuple(targets), causes.get(_mark(first)), tuple(others.values()))
+    return Fault(first, tuple(targets), causes.get(mark_of(first)), tuple(others.values()))
 
 
 def _kind(problem: Problem) -> tuple[Any, ...]:
@@ -116,7 +96,7 @@ def _describe(context: "CheckContext", code: Code, fault: Fault) -> Diagnostic:
     labels = [Label(o.span, f"`{o.style.text}` from here") for o in others if not o.span.is_virtual]
     key = culprit.key if culprit is not None else rule.key.text if rule is not None else generic_name(subject)
     return code.found(
-        f"{_subject(problem)}: {problem.detail}",
+        f"{_subject(problem)}: {problem.detail}{_whole(problem)}",
         span=rule.span if rule is not None else context.plan.tp_plan.span,
         label=f"`{rule.style.text}` from here" if rule is not None else f"no rule for `{key}` here",
         labels=tuple(labels[:4]),
@@ -125,7 +105,7 @@ def _describe(context: "CheckContext", code: Code, fault: Fault) -> Diagnostic:
         target_count=len(fault.targets),
         notes=tuple(_notes(fault)),
         help=tuple(_help(problem, culprit)),
-        fix=_fix(culprit),
+        fix=_fix(context, culprit, rule),
     )
 
 
@@ -160,10 +140,18 @@ def _notes(fault: Fault) -> Iterator[str]:
         yield f"and {len(fault.consequences) - 3} more"
 
 
+def _whole(problem: Problem) -> str:
+    """What is whole where it meets a shard, where it isn't what the fault is told of anyway."""
+    names = [name.removesuffix(".weight") for name in problem.whole[:1]]
+    return f"; `{_short(names[0])}` is whole" if names else ""
+
+
 def _help(problem: Problem, culprit: Culprit | None) -> Iterator[str]:
-    if culprit is not None:
-        whose = "as in the model's own plan" if culprit.from_model else "then it fits"
-        yield f"`{culprit.key}: {culprit.style}`, {whose}"
+    if culprit is not None and culprit.mended:
+        *most, last = [f"`{change.key}: {change.style}`" for change in culprit.changes]
+        rules = f"{', '.join(most)} and {last}" if most else last
+        whose = "as in the model's own plan" if all(c.from_model for c in culprit.changes) else "then it fits"
+        yield f"{rules}, {whose}"
     advice = _ADVICE.get(problem.kind)
     if advice is not None:
         yield advice
@@ -181,10 +169,25 @@ _ADVICE: Mapping[Kind, str] = {
 }
 
 
-def _fix(culprit: Culprit | None) -> Fix | None:
-    if culprit is None or culprit.rule is None or culprit.rule.origin != "user":
+def _fix(context: "CheckContext", culprit: Culprit | None, beside: PlanRule | None) -> Fix | None:
+    """The edits that make the changes of `culprit`; rules that the plan lacks go before the rule `beside`."""
+    if culprit is None or not culprit.mended:
         return None
-    return Fix(f"write `{culprit.style}`", (Edit(culprit.rule.style.span, culprit.style),), safe=False)
+    edits: list[Edit] = []
+    added: list[Change] = []
+    for change in culprit.changes:
+        if change.rule is not None and change.rule.origin == "user":
+            edits.append(Edit(change.rule.style.span, change.style))
+        else:
+            added.append(change)
+    if added:
+        if beside is None or beside.origin != "user" or beside.span.is_virtual or beside.plan != "tp":
+            return None
+        edits.append(insertion(context, beside, added))
+    written = dict.fromkeys(f"`{change.style}`" for change in culprit.changes if change not in added)
+    words = [f"write {' and '.join(written)}"] if written else []
+    words += [f"add {' and '.join(f'`{change.key}`' for change in added)}"] if added else []
+    return Fix(", ".join(words), tuple(dict.fromkeys(edits)), safe=False)
 
 
 def _involved(context: "CheckContext", problem: Problem) -> Iterator[Assignment]:
@@ -201,146 +204,3 @@ def _involved(context: "CheckContext", problem: Problem) -> Iterator[Assignment]
 def _by_user(assignments: Sequence[Assignment]) -> list[PlanRule]:
     rules = dict.fromkeys(a.rule for a in assignments)
     return sorted(rules, key=lambda rule: rule.origin != "user")
-
-
-def culprits(context: "CheckContext") -> Mapping[Mark, Culprit]:
-    """For each fault, the one key whose change mends it, by trying: first what the model's own plan says there."""
-    analysis = context.flow
-    open_problems = {_mark(problem): problem for problem, _ in analysis.problems}
-    found: dict[Mark, Culprit] = {}
-    if not open_problems:
-        return found
-    # Behind a fault another one may hide: a repair may bring out what is wrong with the model's own plan.
-    released = _own_analysis(context)
-    own = {_mark(problem) for problem, _ in released.problems}
-    known = own | open_problems.keys()
-    lost = max(_lost(analysis), _lost(released))
-    second_best: list[tuple[Culprit, set[Mark]]] = []
-    for key, style, rule, from_model, changes in islice(_repairs(context, list(open_problems.values())), _MOST_TRIALS):
-        tried = analysis.with_styles(changes)
-        left = {_mark(problem) for problem, _ in tried.problems}
-        if len(left - own) > len(known - own) or _lost(tried) > lost:
-            continue
-        culprit = Culprit(key, rule, style, from_model)
-        if not left <= known:
-            second_best.append((culprit, left))
-            continue
-        _settle(open_problems, left, culprit, found)
-        if not open_problems:
-            break
-    for mark, culprit in found.items():
-        causes = [other.rule for other, left in second_best if mark not in left and _is_users(other.rule)]
-        if causes and not _is_users(culprit.rule):
-            found[mark] = replace(culprit, cause=causes[0])
-    # Better than nothing: one fault for another, that may have hidden behind it.
-    for culprit, left in second_best:
-        _settle(open_problems, left, culprit, found)
-    return found
-
-
-def _is_users(rule: PlanRule | None) -> bool:
-    return rule is not None and rule.origin == "user"
-
-
-def _settle(
-    open_problems: dict[Mark, Problem],
-    left: Set[Mark],
-    culprit: Culprit,
-    found: dict[Mark, Culprit],
-) -> None:
-    """Every open problem that isn't left is this culprit's."""
-    for mark in [mark for mark in open_problems if mark not in left]:
-        del open_problems[mark]
-        found[mark] = culprit
-
-
-def _lost(analysis: FlowAnalysis) -> int:
-    """How much could not be followed."""
-    return sum(len(judgement.unfollowed) for judgement in analysis.judgements)
-
-
-def _own_analysis(context: "CheckContext") -> FlowAnalysis:
-    from planc.flow.analysis import analyse
-
-    return analyse(context.manifest, context.layout, context.own)
-
-
-def _mark(problem: Problem) -> Mark:
-    return (problem.kind, problem.module, problem.operation, problem.parameter)
-
-
-Repair = tuple[str, str, PlanRule | None, bool, dict[str, Style | None]]
-
-
-def _repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iterator[Repair]:
-    """Changes of one key each, likely ones first: back to the model's own style there."""
-    yield from sorted(_own_repairs(context), key=lambda repair: not _is_near(repair[0], problems))
-    yield from _other_repairs(context, problems)
-
-
-def _is_near(key: str, problems: Sequence[Problem]) -> bool:
-    for problem in problems:
-        names = [problem.module, problem.parameter or "", *problem.path, *(o.target for o in problem.origins)]
-        if any(generic_name(name) in (key, f"{key}.weight") for name in names):
-            return True
-    return False
-
-
-def _own_repairs(context: "CheckContext") -> Iterator[Repair]:
-    changes: dict[str, dict[str, Style | None]] = {}
-    rules: dict[str, PlanRule | None] = {}
-    styles: dict[str, str] = {}
-    from_model: dict[str, bool] = {}
-    own_plan = judged_plan(context.own, context.manifest)
-    for name in dict.fromkeys([*own_plan, *context.judged]):
-        own, now = own_plan.get(name), context.judged.get(name)
-        if own is not None and now is not None and own.style.text == now.style.text:
-            continue
-        given = own or now
-        assert given is not None
-        key = (now or given).rule.key.text if own is None else own.rule.key.text
-        changes.setdefault(key, {})[name] = create(own.style, own.rule.plan) if own is not None else None
-        rules.setdefault(key, now.rule if now is not None else None)
-        styles.setdefault(key, own.style.text if own is not None else "replicate")
-        from_model.setdefault(key, own is not None)
-    for key, change in changes.items():
-        yield key, styles[key], rules[key], from_model[key], change
-
-
-_CANDIDATES = ("replicated_with_grad_allreduce", "colwise_gather_output", "rowwise_split_input", "colwise", "rowwise",
-               "packed_colwise", "all_reduce", "moe_tp_experts", "local_params", "replicate")  # fmt: skip
-
-
-def _candidates(problem: Problem) -> Sequence[str]:
-    return ("replicate", *_CANDIDATES) if problem.kind is Kind.SCALED_GRADIENT else _CANDIDATES
-
-
-def _other_repairs(context: "CheckContext", problems: Sequence[Problem]) -> Iterator[Repair]:
-    """Another style on a rule that a fault involves, or on the owner of a parameter with a wrong gradient."""
-    for problem in problems:
-        names = [problem.module, *(origin.target.removesuffix(".weight") for origin in problem.origins)]
-        for name in dict.fromkeys(name for name in names if name in context.manifest.modules):
-            module = context.manifest.modules[name]
-            now = context.judged.get(name)
-            for text in _candidates(problem):
-                style = _create(text)
-                if style.objection(module) is not None or (now is not None and now.style.name == text):
-                    continue
-                yield generic_name(name), text, now.rule if now else None, False, _changed(context, name, style)
-
-
-def _changed(context: "CheckContext", name: str, style: Style) -> dict[str, Style | None]:
-    """`style` on every module of this generic name, and on its parameters."""
-    modules = [other for other in context.names.get(generic_name(name), ()) if other in context.manifest.modules]
-    changes: dict[str, Style | None] = dict.fromkeys(modules, style)
-    for other in modules:
-        changes.update(dict.fromkeys(context.manifest.modules[other].parameters, style))
-    return changes
-
-
-def _create(name: str) -> Style:
-    from planc.styles.registry import get
-
-    found = get(name, "tp")
-    assert found is not None
-    return found()

@@ -27,7 +27,8 @@ class CheckContext:
     """One plan against one model at one layout.
 
     `world_size` is what the launcher will start, where it was said. `target` is the runtime whose limits apply
-    (`trainer`), where it was named. `resolved.layout` equals `layout`; the sizes may be illegal together.
+    (`trainer`), where it was named. `resolved.layout` equals `layout`; the sizes may be illegal together. `searches`:
+    whether to look for what would mend a fault of the dataflow.
     """
 
     plan: Plan
@@ -36,6 +37,7 @@ class CheckContext:
     resolved: ResolvedPlan
     world_size: int | None = None
     target: str | None = None
+    searches: bool = True
 
     @cached_property
     def names(self) -> Mapping[str, list[str]]:

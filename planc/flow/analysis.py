@@ -9,6 +9,7 @@ from planc.flow.backward import Backward, backward
 from planc.flow.forward import Forward, forward
 from planc.flow.plan import PlacedModel, Ranks, ranks_for
 from planc.flow.problems import Problem, Unfollowed
+from planc.flow.types import Wrong
 from planc.layouts.layout import Layout
 from planc.model.dataflow import Flow
 from planc.model.manifest import Manifest
@@ -69,6 +70,11 @@ class FlowAnalysis:
     def problems(self) -> list[tuple[Problem, Judgement]]:
         """Every fault with the run that found it, those of layers alike once."""
         return [(problem, judgement) for judgement in self.judgements for problem in judgement.problems]
+
+    @cached_property
+    def hidden(self) -> int:
+        """How many values of one run follow from a fault, so that no other fault shows there: the most of all runs."""
+        return max((sum(isinstance(kind, Wrong) for kind in j.forward.types) for j in self.judgements), default=0)
 
     @cached_property
     def changed(self) -> list[tuple[Problem, Judgement]]:

@@ -1,5 +1,6 @@
 """The forward pass over a flow: the type of every value, and where types don't fit."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,10 @@ from planc.layouts.placement import Partial, Replicate
 from planc.model.dataflow import VALUE, Flow, Operation
 
 operations.load()
+# Behind them lies another layer's work: what is whole there needn't be cut for what comes after.
+_PRODUCTS = frozenset({"linear", "embedding", "matmul", "bmm", "mm", "baddbmm", "addmm", "einsum", "grouped_mm"})
+# So many parameters are named as the sources of a whole value, of so many operations.
+_MOST_SOURCES, _MOST_STEPS = 4, 60
 # Operations that hand on the same memory.
 _VIEWS = frozenset({"leave", "enter", "view", "reshape", "transpose", "squeeze", "unsqueeze", "getitem", "contiguous"})
 
@@ -315,7 +320,28 @@ class _Pass:
             path=tuple(dict.fromkeys(path)),
             types=tuple(self.types[value] for value in values),
             origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
+            whole=self._whole(values) if kind is Kind.SHARDS_DISAGREE else (),
         )
+
+    def _whole(self, values: tuple[int, ...]) -> tuple[str, ...]:
+        """The parameters that the whole ones of `values` come from, the nearest first; none where all are cut."""
+        waiting = deque(value for value in values if isinstance(self.types[value], Replicated))
+        found: dict[str, None] = {}
+        seen = set(waiting)
+        for _ in range(_MOST_STEPS):
+            if not waiting or len(found) >= _MOST_SOURCES:
+                break
+            value = waiting.popleft()
+            if value in self._parameters:
+                found[self.model.name(self._parameters[value])] = None
+                continue
+            op = self.flow.producers.get(value)
+            if op is None:
+                continue
+            behind = [other for other in op.inputs if op.name not in _PRODUCTS or other in self._parameters]
+            waiting.extend(other for other in behind if other not in seen)
+            seen.update(behind)
+        return tuple(found)
 
     def _path(self, value: int, end: str) -> list[str]:
         """The modules through which a value that isn't whole came, first to last."""

@@ -48,7 +48,8 @@ class Problem:
 
     `module` is where it shows, `operation` torch's function there, `detail` one clause that says what doesn't fit.
     `path` are the modules from the producer to the consumer, `types` the types at both ends; `origins` are the rules'
-    targets that made those types, `parameter` the parameter whose gradient is wrong.
+    targets that made those types, `parameter` the parameter whose gradient is wrong. `whole` are the parameters, the
+    nearest first, that what is whole at the consumer comes from.
     """
 
     kind: Kind
@@ -59,6 +60,7 @@ class Problem:
     types: tuple[Type, ...] = ()
     origins: tuple[Origin, ...] = ()
     parameter: str | None = None
+    whole: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

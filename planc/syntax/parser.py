@@ -2,6 +2,7 @@
 
 import difflib
 import os
+from collections.abc import Mapping as Texts
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,19 +39,21 @@ def parse_plan(path: str | Path) -> tuple[Plan | None, list[Diagnostic]]:
     return _Parser().parse(source)
 
 
-def parse_text(text: str, file: str, *, extend: bool = True) -> tuple[Plan | None, list[Diagnostic]]:
+def parse_text(
+    text: str, file: str, *, extend: bool = True, texts: Texts[str, str] | None = None
+) -> tuple[Plan | None, list[Diagnostic]]:
     """`parse_plan` for a text that is called `file`; `extends` is relative to that name's folder.
 
-    Without `extend` the plan that it extends isn't read.
+    Without `extend` the plan that it extends isn't read. `texts` are those of files that needn't be read again.
     """
-    return _Parser(extend).parse(SourceText(file, with_line_feeds(text)))
+    return _Parser(extend, texts or {}).parse(SourceText(file, with_line_feeds(text)))
 
 
 class _Parser:
     """Parses a file and those that it extends."""
 
-    def __init__(self, extend: bool = True) -> None:
-        self.extend = extend
+    def __init__(self, extend: bool = True, texts: Texts[str, str] | None = None) -> None:
+        self.extend, self.texts = extend, texts or {}
         self.diagnostics: list[Diagnostic] = []
         self.sources: dict[str, str] = {}
         self.extended_from: list[tuple[str, Span]] = []
@@ -113,7 +116,7 @@ class _Parser:
                 return None
             if len(self.extended_from) > MAX_EXTENDS:
                 raise UnreadableError(f"{MAX_EXTENDS} plans extend each other already")
-            return self._read(read_source(path))
+            return self._read(SourceText(path, self.texts[path]) if path in self.texts else read_source(path))
         except UnreadableError as error:
             self.diagnostics.append(
                 codes.ExtendsUnreadable.code.found(

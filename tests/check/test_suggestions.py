@@ -67,7 +67,8 @@ def test_no_fix_writes_a_key_twice() -> None:
     """`gate_up_proj` is near `gate_proj`, which the plan has; two misspelt keys may mean the same one."""
     prefix = "model.layers.*.mlp."
     keys = ["gate_up_proj", "{gate,up}_proj", "down_projj", "ddown_proj"]
-    report = planc.check("llama", {"tp_size": 2, "tp_plan": {prefix + key: "colwise" for key in keys}})
+    rules = {prefix + key: "rowwise" if "down" in key else "colwise" for key in keys}
+    report = planc.check("llama", {"tp_size": 2, "tp_plan": rules})
     fixes = [edit.replacement for d in report.diagnostics if d.code == "PL101" and d.fix for edit in d.fix.edits]
     assert fixes == [f"{prefix}down_proj"]
 

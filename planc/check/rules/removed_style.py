@@ -55,8 +55,24 @@ class RemovedStyle(Rule):
 def _fix(name: str, rules: list[PlanRule], context: CheckContext) -> Fix | None:
     if name in REMOVED_NAMES:
         return _renamed(rules)
-    # What `local` and `gather` become depends on the rules around them.
-    return _mended(rules[0], context) if name == "ep_router" else None
+    return _mended(rules[0], context) if name == "ep_router" else _of_local_tensors(rules, context)
+
+
+def _of_local_tensors(rules: list[PlanRule], context: CheckContext) -> Fix | None:
+    """Experts whose parameters have rules of their own sum what they compute; any other rule has nothing left to do."""
+    edits = []
+    for rule in rules:
+        of = context.resolved.plan(rule.plan)
+        inside = [a.target for a in of.values() if a.rule is rule and a.target in context.manifest.modules]
+        experts = [name for name in inside if context.manifest.modules[name].entry.experts is not None]
+        if rule.style.name == "local" and experts and len(experts) == len(inside):
+            edits.append(Edit(rule.style.span, "moe_tp_experts"))
+        elif (line := _whole_line(rule, context)) is not None:
+            edits.append(Edit(line, ""))
+        else:
+            return None
+    words = dict.fromkeys("write `moe_tp_experts`" if edit.replacement else "drop the rule" for edit in edits)
+    return Fix(" and ".join(words), tuple(edits))
 
 
 def _renamed(rules: list[PlanRule]) -> Fix:
@@ -76,10 +92,19 @@ def _mended(rule: PlanRule, context: CheckContext) -> Fix | None:
         span = Span(rule.span.file, first, 1, end.end_line, end.end_column)
         is_same = context.layout.ep_size == context.layout.tp_size and bool(context.own.rules["ep"])
         return Fix("the model's own EP plan, masked", (Edit(span, "ep_implementation: all_reduce"),), safe=is_same)
-    if len(section.rules) > 1 and lines[rule.span.line - 1 : rule.span.line] and rule.span.line < len(lines):
-        whole_line = Span(rule.span.file, rule.span.line, 1, rule.span.line + 1, 1)
-        return Fix("drop the rule", (Edit(whole_line, ""),))
-    return None
+    line = _whole_line(rule, context)
+    return Fix("drop the rule", (Edit(line, ""),)) if line is not None else None
+
+
+def _whole_line(rule: PlanRule, context: CheckContext) -> Span | None:
+    """The line of a rule that stands alone on it, with the line feed before, where its section has others."""
+    lines = context.plan.sources.get(rule.span.file, "").split("\n")
+    number = rule.span.line
+    if len(context.plan.section(rule.plan).rules) < 2 or not 1 < number <= len(lines):
+        return None
+    line, start, end = lines[number - 1], rule.span.column - 1, rule.span.end_column - 1
+    alone = number == rule.span.end_line and not line[:start].strip() and line[end:].lstrip()[:1] in ("", "#")
+    return Span(rule.span.file, number - 1, len(lines[number - 2]) + 1, number, len(line) + 1) if alone else None
 
 
 def _line_of_section(rule: PlanRule, lines: list[str]) -> int | None:

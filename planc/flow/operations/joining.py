@@ -27,8 +27,19 @@ def cat(step: Step) -> Type:
         if isinstance(kind, Fill):
             continue
         if not isinstance(kind, Sharded) or (kind.dim, kind.pieces) != (lead.dim, lead.pieces):
-            raise step.mismatch(Kind.SHARDS_DISAGREE, f"{lead} is joined with {kind}", shards[0][0], value)
+            detail = f"{_said(step, shards[0][0], lead)} is joined with {_said(step, value, lead)}"
+            raise step.mismatch(Kind.SHARDS_DISAGREE, detail, shards[0][0], value)
     return lead
+
+
+def _said(step: Step, value: int, beside: Sharded) -> str:
+    """What a rank has of `value`, on the dim on which another value is a shard."""
+    kind, size = step.type(value), step.shape(value)[beside.dim]
+    if not isinstance(kind, Sharded):
+        return f"all {size}"
+    return f"a shard of {kind.sizes[0]} of {step.shape(value)[kind.dim]}" + (
+        "" if kind.dim == beside.dim else f" on dim {kind.dim}"
+    )
 
 
 def _fills(step: Step, kinds: list[Type], dim: int) -> Type:
