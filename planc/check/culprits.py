@@ -82,9 +82,7 @@ def culprits(context: "CheckContext") -> Mapping[Mark, Culprit]:
     return found
 
 
-def _trials(
-    context: "CheckContext", analysis: FlowAnalysis, open_problems: Mapping[Mark, Problem]
-) -> Iterator[_Tried]:
+def _trials(context: "CheckContext", analysis: FlowAnalysis, open_problems: Mapping[Mark, Problem]) -> Iterator[_Tried]:
     """The repairs that leave fewer faults, each tried when it is asked for.
 
     Behind a fault another one may hide: a repair may bring out what is wrong with the model's own plan.

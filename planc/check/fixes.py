@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planc.check.repairs import Change
-from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix
 from planc.diagnostics.edits import apply_edits
 from planc.diagnostics.span import Span
 from planc.resolve.layout import derive_layout
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MOST_TRIED = 24
 # Up to so many fixes of one code are tried one by one at first, more of them together.
 _ONE_BY_ONE = 4
-# What is wrong with a plan: findings by code and key, faults of the dataflow by what they are known by.
+# What is wrong with a plan: how many findings of each code, and faults of the dataflow by what they are known by.
 Faults = Counter[tuple[object, ...]]
 Findings = Callable[["CheckContext"], list[Diagnostic]]
 
@@ -78,7 +78,7 @@ class _Trials:
         self.left = _MOST_TRIED
 
     def mends(self, edits: Sequence[Edit], at_least: int = 1) -> bool:
-        """Whether the plan with `edits` has fewer faults by `at_least`, and not more errors."""
+        """Whether the plan with `edits` has fewer faults by `at_least`, and no other ones."""
         if not self.left:
             return False
         self.left -= 1
@@ -87,14 +87,18 @@ class _Trials:
             return False
         again, unread = edited
         after = _faults(again, [*unread, *self.find(again)])
-        fewer = self.now.total() - after.total() >= at_least and _errors(after) <= _errors(self.now)
+        fewer = after <= self.now and self.now.total() - after.total() >= at_least
         # A fault that another one hides isn't mended.
         return fewer and again.flow.hidden <= self.context.flow.hidden
 
     def _edited(self, edits: Sequence[Edit]) -> tuple["CheckContext", list[Diagnostic]] | None:
-        """The plan with `edits`, and what is wrong with its text; None where they can't be made, or it can't be read."""
+        """The plan with `edits` and what is wrong with its text; None where it can't be edited or then read."""
         plan = self.context.plan
-        if plan.file not in plan.sources or any(edit.span.file not in plan.sources for edit in edits):
+        if (
+            plan.file is None
+            or plan.file not in plan.sources
+            or any(edit.span.file not in plan.sources for edit in edits)
+        ):
             return None
         try:
             texts = {
@@ -126,12 +130,8 @@ def _under(plan: Plan, edited: Plan) -> Plan:
 
 def _faults(context: "CheckContext", findings: Sequence[Diagnostic]) -> Faults:
     """What is wrong, by what doesn't depend on how findings are drawn together."""
-    found: Faults = Counter((f.code, f.severity, f.key) for f in findings if not f.code.startswith("PL4"))
+    found: Faults = Counter((finding.code, finding.severity) for finding in findings if finding.code[:3] != "PL4")
+    found[("not followed",)] = max((len(judgement.unfollowed) for judgement in context.flow.judgements), default=0)
     for problem, _ in context.flow.problems:
-        names = (generic_name(problem.module), generic_name(problem.parameter or ""))
-        found[(problem.kind, Severity.ERROR, *names)] = 1
+        found[(problem.kind, generic_name(problem.module), generic_name(problem.parameter or ""))] = 1
     return found
-
-
-def _errors(faults: Faults) -> int:
-    return sum(count for mark, count in faults.items() if mark[1] is Severity.ERROR)

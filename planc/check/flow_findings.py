@@ -18,6 +18,7 @@ from planc.syntax.plan import PlanRule
 if TYPE_CHECKING:
     from planc.check.rule import CheckContext
 
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A problem to tell: `targets` are all names that have it, `consequences` the problems that vanish with it."""

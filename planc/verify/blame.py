@@ -4,9 +4,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from planc.check.checker import run as check
+from planc.check.rule import CheckContext
 from planc.program.errors import ProgramError
 from planc.resolve.model_rules import rules_at
 from planc.resolve.resolved import ResolvedPlan
+from planc.resolve.resolver import resolve
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import Plan, PlanKind, PlanRule, PlanSection
 from planc.verify.applying import ByProgram
@@ -96,8 +99,18 @@ class Search:
                     continue
                 swap = rules_at("<verify>", rule.plan, [(rule.key.text, style)])
                 if self._agrees(_with(self._plan, swap)):
-                    yield Blame(rule, style)
+                    idle = self._is_idle(replace(rule, style=swap[0].style))
+                    yield Blame(rule, "replicate" if idle else style)
                     return
+
+    def _is_idle(self, rule: PlanRule) -> bool:
+        """Whether `rule` of the user's does nothing (PL110)."""
+        if rule.origin != "user":
+            return False
+        plan = _with(self._plan, [rule])
+        model, layout = self._case.large, self._case.layout
+        context = CheckContext(plan, model, layout, resolve(plan, model, layout))
+        return any(finding.key == rule.key.text for finding in check(context, ("PL110",)))
 
     def _agrees(self, plan: Plan) -> bool:
         if time.monotonic() > self._until:

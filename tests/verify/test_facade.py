@@ -1,5 +1,9 @@
 """`planc.verify`."""
 
+from pathlib import Path
+
+import transformers
+
 import planc
 from planc.verify.outcome import Verdict
 
@@ -43,3 +47,12 @@ def test_a_kernel_that_no_simulated_rank_has_is_unknown() -> None:
     found = planc.verify("qwen3_moe", tp_size=2, ep_size=2, ep_implementation="deepgemm_megamoe")
     assert found.verdict is Verdict.UNKNOWN
     assert [d.code for d in found.diagnostics] == ["PL710"]
+
+
+def test_a_style_that_does_nothing_is_not_advised(tmp_path: Path) -> None:
+    """On a head that shares a whole tensor `packed_rowwise` does nothing: no rule is what mends it."""
+    config = transformers.AutoConfig.for_model("qwen3", tie_word_embeddings=True, num_hidden_layers=2)
+    config.save_pretrained(tmp_path)
+    plan = {"tp_size": 2, "defaults": "none", "tp_plan": {"lm_head": "colwise_gather_output"}}
+    (found,) = planc.verify(str(tmp_path), plan).diagnostics
+    assert (found.key, found.help) == ("lm_head", ("`lm_head: replicate` mends the copy",))

@@ -46,10 +46,16 @@ class PackedCutAsOne(Rule):
         style = "packed_rowwise" if "rowwise" in cut.rule.style.name else "packed_colwise"
         new = style if len(parts) == 2 else f"{style}(split_factor={len(parts)})"
         is_even = len(set(parts)) == 1
-        help_ = f"`{new}` takes each rank's slice of every part"
+        helps = [f"`{new}` takes each rank's slice of every part"]
         if not is_even:
-            help_ = "the parts differ in width, so no style cuts them: `colwise_gather_output` gathers the output again"
+            helps = [
+                "the parts differ in width, so no style cuts them: `colwise_gather_output` gathers the output again"
+            ]
         fix = None
+        own = context.own.plan(cut.rule.plan).get(cut.targets[0])
+        if own is not None and own.style.text != cut.rule.style.text:
+            new, is_even = own.style.text, True
+            helps.insert(0, f"`{new}`, as in the model's own plan")
         if is_even and cut.rule.origin == "user":
             fix = Fix(f"write `{new}`", (Edit(cut.rule.style.span, new),))
         name = cut.targets[0].removesuffix(".weight").rpartition(".")[2]
@@ -61,8 +67,8 @@ class PackedCutAsOne(Rule):
             key=cut.rule.key.text,
             targets=cut.targets[:3],
             target_count=len(cut.targets),
-            notes=(_consequence(is_even),),
-            help=(help_,),
+            notes=(_consequence(len(set(parts)) == 1),),
+            help=tuple(helps),
             fix=fix,
         )
 
