@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+from planc.check.masking import EXPERTS, ROUTER, entry_span, own_plan_instead, without
 from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label, Severity
-from planc.diagnostics.span import Span
 from planc.styles.registry import REMOVED, REMOVED_NAMES
 from planc.syntax.plan import PlanRule
 
@@ -55,7 +55,11 @@ class RemovedStyle(Rule):
 def _fix(name: str, rules: list[PlanRule], context: CheckContext) -> Fix | None:
     if name in REMOVED_NAMES:
         return _renamed(rules)
-    return _mended(rules[0], context) if name == "ep_router" else _of_local_tensors(rules, context)
+    if name != ROUTER:
+        return _of_local_tensors(rules, context)
+    masked = any(rule.style.name == EXPERTS for rule in context.plan.section(rules[0].plan).rules)
+    own, dropped = own_plan_instead(context), without(rules[0], context)
+    return own or dropped if masked else dropped or own
 
 
 def _of_local_tensors(rules: list[PlanRule], context: CheckContext) -> Fix | None:
@@ -67,8 +71,8 @@ def _of_local_tensors(rules: list[PlanRule], context: CheckContext) -> Fix | Non
         experts = [name for name in inside if context.manifest.modules[name].entry.experts is not None]
         if rule.style.name == "local" and experts and len(experts) == len(inside):
             edits.append(Edit(rule.style.span, "moe_tp_experts"))
-        elif (line := _whole_line(rule, context)) is not None:
-            edits.append(Edit(line, ""))
+        elif (entry := entry_span(rule, context)) is not None:
+            edits.append(Edit(entry, ""))
         else:
             return None
     words = dict.fromkeys("write `moe_tp_experts`" if edit.replacement else "drop the rule" for edit in edits)
@@ -79,35 +83,3 @@ def _renamed(rules: list[PlanRule]) -> Fix:
     """The present name of the style in all of `rules`."""
     new = REMOVED_NAMES[rules[0].style.name]
     return Fix(f"write `{new}`", tuple(Edit(rule.style.span, new) for rule in rules))
-
-
-def _mended(rule: PlanRule, context: CheckContext) -> Fix | None:
-    """An EP plan of the old kind becomes the option that took its place; another one loses the rule's line."""
-    section = context.plan.section(rule.plan)
-    old = all(other.style.name in (*REMOVED, "moe_tp_experts", "grouped_gemm") for other in section.rules)
-    lines = context.plan.sources.get(rule.span.file, "").splitlines()
-    first = _line_of_section(rule, lines)
-    if rule.plan == "ep" and old and first and "ep_implementation" not in context.plan.options:
-        end = section.rules[-1].span
-        span = Span(rule.span.file, first, 1, end.end_line, end.end_column)
-        is_same = context.layout.ep_size == context.layout.tp_size and bool(context.own.rules["ep"])
-        return Fix("the model's own EP plan, masked", (Edit(span, "ep_implementation: all_reduce"),), safe=is_same)
-    line = _whole_line(rule, context)
-    return Fix("drop the rule", (Edit(line, ""),)) if line is not None else None
-
-
-def _whole_line(rule: PlanRule, context: CheckContext) -> Span | None:
-    """The line of a rule that stands alone on it, with the line feed before, where its section has others."""
-    lines = context.plan.sources.get(rule.span.file, "").split("\n")
-    number = rule.span.line
-    if len(context.plan.section(rule.plan).rules) < 2 or not 1 < number <= len(lines):
-        return None
-    line, start, end = lines[number - 1], rule.span.column - 1, rule.span.end_column - 1
-    alone = number == rule.span.end_line and not line[:start].strip() and line[end:].lstrip()[:1] in ("", "#")
-    return Span(rule.span.file, number - 1, len(lines[number - 2]) + 1, number, len(line) + 1) if alone else None
-
-
-def _line_of_section(rule: PlanRule, lines: list[str]) -> int | None:
-    """The line above the rule that opens its section, where the section is in block style."""
-    name = f"{rule.plan}_plan:"
-    return next((n for n in range(rule.span.line - 1, 0, -1) if lines[n - 1 : n] == [name]), None)

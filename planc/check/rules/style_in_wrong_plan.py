@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from planc.check.masking import EXPERTS, ROUTER, own_plan_instead
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
-from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Severity
 from planc.styles.registry import REMOVED, get, names
 from planc.styles.style import Style
-from planc.syntax.plan import PlanKind
+from planc.syntax.plan import PlanKind, PlanRule
 
 PLANS: tuple[PlanKind, ...] = ("tp", "ep", "fsdp")
 
@@ -48,6 +49,7 @@ class StyleInWrongPlan(Rule):
                 label=f"a style of {legal}",
                 key=rule.key.text,
                 help=(self._instead(rule.plan, name),),
+                fix=_fix(rule, context),
             )
 
     def _instead(self, plan: PlanKind, name: str) -> str:
@@ -57,6 +59,17 @@ class StyleInWrongPlan(Rule):
                 "`ep_implementation: all_reduce` masks and sums as `moe_tp_experts` did"
             )
         return f"styles of `{plan}_plan`: {', '.join(names(plan))}"
+
+
+def _fix(rule: PlanRule, context: CheckContext) -> Fix | None:
+    """What masked experts become; where the router's rule is there, too, PL902 offers it."""
+    others = context.plan.section(rule.plan).rules
+    if rule.plan != "ep" or rule.style.name != EXPERTS or rule.origin == "model":
+        return None
+    dispatch = Fix("write `ep_dispatch_experts`", (Edit(rule.style.span, "ep_dispatch_experts"),))
+    if any(other.style.name == ROUTER for other in others):
+        return None if own_plan_instead(context) else dispatch
+    return own_plan_instead(context) or dispatch
 
 
 def _plans_of(style: type[Style], plan: PlanKind) -> frozenset[PlanKind]:
