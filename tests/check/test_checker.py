@@ -14,7 +14,7 @@ from tests.check.support import codes, context, report, text
 
 ERR = Path(__file__).parent.parent / "err"
 # Rules whose kind of model isn't bundled: tested by relatives.yaml, or here.
-ELSEWHERE = {"PL305", "PL309"}
+ELSEWHERE = {"PL309"}
 BROKEN = """\
 tp_size: 8
 fsdp_size: 0

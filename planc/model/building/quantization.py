@@ -12,21 +12,27 @@ _GROUP = ("group_size", "q_group_size", "in_group_size")
 _NOT_CONVERTED = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore", "ignored_layers", "exclude_modules")
 # Methods whose format fixes what other methods configure: bits and the features that share a scale (the block of the
 # OCP microscaling formats, 32; of NVFP4, 16).
-_FIXED = {"mxfp4": (4, 32), "nvfp4": (4, 16), "fp8": (8, None), "fbgemm_fp8": (8, None)}
+_FIXED = {"mxfp4": (4, 32), "nvfp4": (4, 16), "mxfp8": (8, 32), "fp8": (8, None), "fbgemm_fp8": (8, None)}
 
 # No weight has more features; a config is as trusted as the place it comes from.
 _MOST = 2**31
 
 
 def quantization(config: object) -> Quantization | None:
-    """The facts of `config.quantization_config`; None where the model isn't quantised."""
+    """The facts of `config.quantization_config`, or of the text model's; None where the model isn't quantised.
+
+    Source: `get_hf_quantizer`, `quantizers/auto.py` of transformers 5.24.0.
+    """
     raw: Any = getattr(config, "quantization_config", None)
+    if not raw and hasattr(config, "get_text_config"):
+        raw = getattr(config.get_text_config(decoder=True), "quantization_config", None)
     fields = raw if isinstance(raw, Mapping) else raw.to_dict() if hasattr(raw, "to_dict") else None
     if not fields:
         return None
     method = str(getattr(fields.get("quant_method"), "value", fields.get("quant_method")))
     bits, group = _FIXED.get(method, (None, None))
     if fields.get("load_in_4bit") or fields.get("load_in_8bit"):
+        method = "bitsandbytes"  # whatever else it says
         bits = 4 if fields.get("load_in_4bit") else 8
     not_converted: list[Any] = next((fields[name] for name in _NOT_CONVERTED if isinstance(fields.get(name), list)), [])
     return Quantization(
