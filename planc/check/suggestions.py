@@ -15,12 +15,16 @@ STAR = "`*` is one layer number, not a glob"
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """Keys that name something, best first; `is_certain` when the first one is what was meant."""
+    """Keys that name something, best first; `is_certain` when the first one is what was meant.
+
+    `is_prefix`: all that is wrong is how the key begins, which `label` says.
+    """
 
     keys: tuple[str, ...] = ()
     label: str = ""
     notes: tuple[str, ...] = ()
     is_certain: bool = False
+    is_prefix: bool = False
 
 
 def suggest(rule: PlanRule, context: CheckContext) -> Suggestion:
@@ -60,7 +64,7 @@ def _prefix(rule: PlanRule, context: CheckContext) -> Suggestion | None:
             label = f"the model has no `{'.'.join(segments[: start + 1])}`" if start else "the prefix is missing"
             rest = ".".join(written[start:])
             keys = [name.removesuffix(tail) + rest for name in sorted(ends, key=lambda name: (name.count("."), name))]
-            return Suggestion(tuple(keys[:3]), label, is_certain=len(ends) == 1)
+            return Suggestion(tuple(keys[:3]), label, is_certain=len(ends) == 1, is_prefix=True)
     return None
 
 
