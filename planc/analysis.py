@@ -3,6 +3,7 @@
 Nothing here needs torch before a model must be built.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,6 +111,7 @@ class Analysis:
 
 def analyse(plan: PlanLike, given: Given, settings: Settings) -> Analysis:
     """Parse, load the model, resolve and check: every finding at once, whatever stage it is of."""
+    _know_styles_by_watching()
     parsed, found, sources = _parse(plan)
     name = plan if isinstance(plan, str | Path) else parsed.file if parsed else None
     report = Report(
@@ -129,6 +131,23 @@ def analyse(plan: PlanLike, given: Given, settings: Settings) -> Analysis:
     if isinstance(manifest, Diagnostic):
         return Analysis(with_findings(report, [manifest]))
     return _judge(parsed, manifest, report, settings)
+
+
+def _know_styles_by_watching() -> None:
+    """Let layout types ask what a style does that somebody registered with transformers.
+
+    Not on a rank: watching takes ranks of its own, and the plan was checked before.
+    """
+    from planc.styles import registry
+
+    registry.watcher = None if "RANK" in os.environ else _watch
+
+
+def _watch(style: Any, kind: str) -> str | None:
+    """Called with objects of transformers alone, so that torch is loaded already."""
+    from planc.verify.watching import likeness
+
+    return likeness(style, kind)
 
 
 def _judge(plan: Plan, manifest: "Manifest", report: Report, settings: Settings) -> Analysis:

@@ -1,7 +1,7 @@
 """Fixtures that every folder of tests may use."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,24 @@ def compare(file: Path, text: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def registrations_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def registrations_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is gone afterwards: other tests compare lists of all names."""
-    from planc.styles import registry
+    from planc.styles import modules, registry, theirs
 
     for name in ("_registered_styles", "_registered_ep_implementations"):
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    before = [mapping for mapping in (theirs.styles(), theirs.ep_implementations()) if mapping]
+    for mapping in before:
+        monkeypatch.setattr(type(mapping), "_global_mapping", dict(type(mapping)._global_mapping))
+    monkeypatch.setenv(modules.VARIABLE, "")
+    yield
+    if not before:  # transformers was first imported by the test
+        for mapping, custom in (
+            (theirs.styles(), registry._their_styles()),
+            (theirs.ep_implementations(), registry._their_ep_implementations()),
+        ):
+            for name in custom:
+                del type(mapping)._global_mapping[name]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from planc.flow.analysis import dispatching, is_inside
 from planc.layouts.placement import Partial
 from planc.model.manifest import Module
 from planc.resolve.resolved import Assignment
-from planc.styles.registry import STYLES
+from planc.styles.custom import ForeignStyle
 from planc.styles.types import StyleType
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ def mixed(context: "CheckContext") -> list[str]:
 
 def _acts(assignment: Assignment, context: "CheckContext") -> bool:
     style = context.style(assignment)
-    if style is None or style.name not in STYLES or "ep" not in style.plans or style.model_objection(context.manifest):
-        return False  # unknown, foreign, or refused by PL107 or PL109
+    if style is None or isinstance(style, ForeignStyle):
+        return False
+    if "ep" not in style.plans or style.model_objection(context.manifest):
+        return False  # refused by PL107 or PL109
     if assignment.is_parameter:
         module, entry = context.manifest.parameters[assignment.target]
         # A counted part of experts that nothing dispatches to is PL216's.

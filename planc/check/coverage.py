@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from planc.check.rule import CheckContext
-from planc.check.sharding import Sharded
+from planc.check.sharding import Sharded, not_known
 from planc.diagnostics.diagnostic import Coverage, Replicated
 from planc.model.manifest import ParameterEntry
 
@@ -30,12 +30,14 @@ def coverage(context: CheckContext, shares: Sequence[Share] | None = None) -> Co
 
     `shares` are those of `parameter_shares`, where they are at hand. A tied parameter counts once. Blocks are
     `torch.chunk`'s: the first rank's are never smaller than another's. With FSDP every parameter is sharded, rule or
-    not, because the model itself is wrapped last.
+    not, because the model itself is wrapped last. What a custom style does to a parameter may not be known: that counts
+    as held whole, and isn't named among what is.
     """
     shares = parameter_shares(context) if shares is None else shares
     total = sum(share.whole for share in shares)
     alone = context.layout.world_size == 1
-    whole = sorted((s for s in shares if not s.is_sharded and not alone), key=lambda s: -s.whole)
+    kept = () if alone else {share.name for share in shares if not share.is_sharded} - not_known(context)
+    whole = sorted((share for share in shares if share.name in kept), key=lambda share: -share.whole)
     return Coverage(
         parameters=sum(share.elements for share in shares),
         sharded=sum(share.elements for share in shares if share.is_sharded),

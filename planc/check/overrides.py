@@ -10,7 +10,8 @@ from planc.check.rule import CheckContext
 from planc.flow.analysis import is_inside
 from planc.layouts.placement import Placement
 from planc.resolve.resolved import Assignment
-from planc.styles.registry import STYLES, create
+from planc.styles.custom import ForeignStyle
+from planc.styles.registry import create
 from planc.syntax.matching import generic_name
 from planc.syntax.plan import PlanKind, PlanRule
 
@@ -76,7 +77,7 @@ def _same(now: Assignment, before: Assignment | None, context: CheckContext) -> 
 
 def _placement(assignment: Assignment, context: CheckContext) -> Placement | str | None:
     style = create(assignment.style, assignment.rule.plan)
-    if style is None or style.name not in STYLES:
+    if style is None or isinstance(style, ForeignStyle):
         return assignment.style.text
     return style.placement(context.manifest.parameters[assignment.target][1])
 

@@ -8,6 +8,8 @@ from planc.layouts.layout import Axis
 from planc.layouts.placement import Placement, Shard, StridedShard
 from planc.model.manifest import Module, ParameterEntry
 from planc.resolve.resolved import Assignment
+from planc.styles.custom import ForeignStyle, WatchedStyle
+from planc.styles.registry import create
 from planc.styles.style import Style
 from planc.styles.types import StyleType
 from planc.syntax.plan import PlanKind
@@ -66,6 +68,20 @@ def _sharded(name: str, axis: Axis, assignment: Assignment, context: "CheckConte
     dim = placement.dim % len(entry.shape)
     parts = placement.split_factor if isinstance(placement, StridedShard) else 1
     return Sharded(name, module, entry, axis, assignment, dim, parts)
+
+
+def not_known(context: "CheckContext") -> set[str]:
+    """The parameters that a custom style may shard or not: nothing is known of what it does to them."""
+    foreign: dict[str, bool] = {}
+    found = set()
+    for kind, _ in MODEL_AXES:
+        for name, assignment in context.resolved.plan(kind).items():
+            style = assignment.style.name
+            if style not in foreign:
+                foreign[style] = isinstance(create(assignment.style, kind), ForeignStyle)
+            if foreign[style] and assignment.is_parameter and not isinstance(context.style(assignment), WatchedStyle):
+                found.add(name)
+    return found
 
 
 def hooked_modules(context: "CheckContext") -> Iterator[Hooked]:

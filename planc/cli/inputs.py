@@ -74,7 +74,9 @@ def inputs(function: Command, words_needed: bool = True) -> Command:
     @click.option("--ep-implementation", metavar="NAME", help="How tokens reach their experts.")
     @click.option("--world-size", type=SizeType(1), metavar="N", help="Processes that the launcher starts.")
     @click.option("--target", type=click.Choice(TARGETS), help="The runtime whose limits apply.")
-    @click.option("--styles-module", multiple=True, metavar="MODULE", help="Import MODULE, which registers styles.")
+    @click.option(
+        "--styles-module", multiple=True, metavar="MODULE", help="Import MODULE, which registers styles; ranks do, too."
+    )
     @click.option("--trust-remote-code", is_flag=True, help="Let a hub model's own code run to build it.")
     @click.option("--no-cache", is_flag=True, help="Build the model's manifest anew.")
     @wraps(function)
@@ -129,14 +131,10 @@ def looks_like_plan(word: str) -> bool:
 
 
 def import_styles(module: str) -> None:
-    """Import `module`, also from the working directory; the user named it, so its code may run."""
-    import sys
-    from importlib import import_module
+    """Import `module`; the user named it, so its code may run. Raises click.UsageError."""
+    from planc.styles import modules
 
-    if "" not in sys.path:
-        sys.path.append("")
     try:
-        import_module(module)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise click.UsageError(f"can't import the styles module `{module}`: {reason}") from None
+        modules.import_styles(module)
+    except modules.StylesModuleError as error:
+        raise click.UsageError(str(error)) from None

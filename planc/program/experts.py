@@ -23,9 +23,9 @@ def shard_experts(program: Program, compilation: Compilation) -> tuple[Instructi
 
 
 def _implementation_fault(name: str, shares_batch: bool) -> str | None:
-    if name not in registry.EP_IMPLEMENTATIONS and name not in registry.ep_implementation_names():
+    if name not in registry.EP_IMPLEMENTATIONS and not registry.is_custom_ep_implementation(name):
         known = ", ".join(f"`{n}`" for n in registry.ep_implementation_names())
         return f"`ep_implementation: {name}` names no implementation (there are {known})"
-    if name in ("all_reduce", "deepgemm_megamoe") and not shares_batch:
+    if not shares_batch and registry.needs_shared_batch(name):
         return f"`ep_implementation: {name}` needs every rank of an expert group to hold one batch (ep_size == tp_size)"
     return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planc.model.manifest import Manifest
+from planc.model.manifest import Manifest, Module
 from planc.resolve.resolved import Assignment
 from planc.styles.registry import create
 from planc.styles.style import PlacedByOwner, Style
@@ -20,6 +20,8 @@ def as_tied(style: Style, assignment: Assignment, plan: Mapping[str, Assignment]
     transformers 5.24.0 shards each name by its own rule and ties again once the weights are loaded
     (`_finalize_model_loading`, `modeling_utils.py`): the owner's tensor stays, the module keeps its own style's hooks.
     """
+    if (module := _module(assignment, manifest)) is not None:
+        style = style.at(module)
     tied = _tied(assignment, manifest)
     if tied is None:
         return style
@@ -32,12 +34,16 @@ def as_tied(style: Style, assignment: Assignment, plan: Mapping[str, Assignment]
     return PlacedByOwner(style, placement) if assignment.is_parameter else style.on_tied(placement, alone)
 
 
+def _module(assignment: Assignment, manifest: Manifest) -> Module | None:
+    name = assignment.target.rpartition(".")[0] if assignment.is_parameter else assignment.target
+    return manifest.modules.get(name)
+
+
 def _tied(assignment: Assignment, manifest: Manifest) -> tuple[str, bool] | None:
     """The owner of the assignment's tied parameter, and whether its module has no other; None where none is tied."""
     if not manifest.file.ties:
         return None
-    name = assignment.target.rpartition(".")[0] if assignment.is_parameter else assignment.target
-    module = manifest.modules.get(name)
+    module = _module(assignment, manifest)
     own = module.parameters if module is not None else {}
     tied = {parameter: owner for parameter, owner in manifest.file.ties if parameter in own}
     if assignment.is_parameter:

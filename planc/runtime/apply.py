@@ -15,6 +15,7 @@ from planc.program.program import Program
 from planc.runtime.errors import RunError
 from planc.runtime.interpreter import apply_operations
 from planc.runtime.session import Place, Session, stop_on_uncaught_errors
+from planc.styles import modules
 
 # Where `planc apply … -- train.py` leaves the compiled program for the script.
 PROGRAM_VARIABLE = "PLANC_PROGRAM"
@@ -54,14 +55,15 @@ def shard(model: nn.Module, program: Program, joined: Session | None) -> nn.Modu
 def session() -> Iterator[Session | None]:
     """This process's part in the run, joined at the first use; None where no launcher started it.
 
-    An error within tells the other ranks why everyone stops. Where an input can't be used, what comes out is a
-    `RunError` with the message that all of them get.
+    Imports the modules of styles that the command line named. An error within tells the other ranks why everyone stops.
+    Where an input can't be used, what comes out is a `RunError` with the message that all of them get.
     """
     joined = Session.current
     if joined is None and (place := Place.from_environment()) is not None:
         joined = Session.open(place)
         stop_on_uncaught_errors()
     try:
+        _import_styles()
         yield joined
     except INPUT_ERRORS as error:
         known = error if isinstance(error, RunError) else RunError(str(error))
@@ -70,6 +72,14 @@ def session() -> Iterator[Session | None]:
         if joined is not None:
             joined.fail(error)
         raise
+
+
+def _import_styles() -> None:
+    """Import the modules of styles that the command which started this process was given."""
+    try:
+        modules.import_named()
+    except modules.StylesModuleError as error:
+        raise RunError(str(error)) from error
 
 
 def find_program(program: Program | str | Path | None) -> Program:

@@ -84,6 +84,10 @@ class Style(ABC):
         """The style as a typed function, when it stands on `module`."""
         return StyleType()
 
+    def at(self, module: Module) -> "Style":
+        """The style as it is known to act on `module`, or on a parameter of it."""
+        return self
+
     def on_tied(self, placement: Placement | None, alone: bool) -> "Style":
         """The style that does the same where a parameter is another module's, placed as `placement` there.
 

@@ -2,6 +2,7 @@
 
 import copy
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,6 +14,8 @@ from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
 from planc.layouts.layout import Layout
 from planc.program.errors import ProgramError
 from planc.runtime.experts.megamoe import NAME as MEGAMOE
+from planc.styles import registry
+from planc.styles.custom import ForeignStyle
 from planc.verify import codes
 from planc.verify.applying import ByProgram
 from planc.verify.blame import Blame, Search
@@ -70,6 +73,9 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
     report = replace(report, diagnostics=())
     if reason := _cannot_try(small.layout):
         return _unknown(report, reason)
+    if _loads_foreign_code(small):
+        # Threads share a registered object, and what it remembers of one rank would be another's.
+        ranks = "gloo"
     timer = _Timer()
     try:
         with quiet():
@@ -86,6 +92,24 @@ def _fewer_ranks(context: CheckContext) -> CheckContext:
     layout = context.layout
     small = shrunk(layout, MOST_RANKS) if layout.world_size > MOST_RANKS and layout.pp_size == 1 else None
     return at_layout(context, small) if small is not None else context
+
+
+def _loads_foreign_code(context: CheckContext) -> bool:
+    """Whether the plan names styles or an implementation that planc doesn't know inside; loads them for all ranks.
+
+    One that can't be loaded stops the ranks, which say why.
+    """
+    resolved, layout = context.resolved, context.layout
+    uses = {a.style.name: a for plan in (resolved.tp, resolved.ep) for a in plan.values()}
+    styles = [n for n, a in uses.items() if isinstance(registry.create(a.style, a.rule.plan), ForeignStyle)]
+    for name in styles:
+        with suppress(Exception):
+            registry.style_object(name)
+    is_own = layout.ep_size > 1 and registry.is_custom_ep_implementation(layout.ep_implementation)
+    if is_own:
+        with suppress(Exception):
+            registry.ep_implementation_class(layout.ep_implementation)
+    return is_own or bool(styles)
 
 
 def _cannot_try(layout: Layout) -> str | None:

@@ -98,7 +98,7 @@ def test_a_foreign_class_is_named_and_only_loaded_when_asked_for() -> None:
     assert list(style.lower_parameter("it.weight", weight, to)) == [
         CustomStyle("it.weight", True, "tp", "theirs", (("width", 3),))
     ]
-    assert registry.style_class("theirs") is Foreign
+    assert registry.style_object("theirs") is Foreign
     assert registry.get("nobodys") is None
 
 
@@ -113,7 +113,7 @@ def test_registration_in_python() -> None:
     registry.register("mine", Mine)
     registry.register("foreign", Foreign)
     assert registry.get("mine") is Mine
-    assert registry.style_class("foreign") is Foreign
+    assert registry.style_object("foreign") is Foreign
     to = Lowering(manifest_of(LINEAR), Layout(tp_size=2), "tp")
     assert list(Mine().lower_parameter("it.weight", LINEAR.entry.parameters[0], to)) == [
         ShardParameter("it.weight", "tp", StridedShard(0, 5))

@@ -6,8 +6,7 @@ from planc.check.places import size_labels, size_span
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
-
-SHARE_A_BATCH = ("all_reduce", "deepgemm_megamoe")
+from planc.styles.registry import needs_shared_batch
 
 
 @define("PL207", "ep-needs-shared-batch", Severity.ERROR)
@@ -15,7 +14,8 @@ class EpNeedsSharedBatch(Rule):
     """Looks for `all_reduce` and `deepgemm_megamoe` where the ranks of an expert group hold different batches.
 
     Both run every rank's experts on the one batch that the whole group holds, so the expert group must be the TP
-    group: `ep_size == tp_size`. With more ranks the tokens of the other batches would never reach the experts.
+    group: `ep_size == tp_size`. With more ranks the tokens of the other batches would never reach the experts. So does
+    a custom implementation whose class says `needs_shared_batch = True`.
 
     Example:
 
@@ -34,7 +34,7 @@ class EpNeedsSharedBatch(Rule):
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         layout = context.layout
         name = layout.ep_implementation
-        if layout.ep_size == 1 or name not in SHARE_A_BATCH or layout.ep_size == layout.tp_size:
+        if layout.ep_size in (1, layout.tp_size) or not needs_shared_batch(name):
             return
         yield self.code.found(
             f"`{name}` needs ep_size == tp_size, and ep_size={layout.ep_size}, tp_size={layout.tp_size}",

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.flow.analysis import dispatching
+from planc.styles.registry import is_custom_ep_implementation
 from planc.syntax.matching import generic_name
 
 
@@ -14,18 +16,30 @@ class FlowNotFollowed(Rule):
     """Says what the layout types couldn't follow: it is neither proved nor refuted.
 
     planc records once how tensors flow through a model and follows their layouts by rules of single operations. An
-    operation without a rule, a style from elsewhere, or a model that could not be watched leaves what depends on it
-    open.
+    operation without a rule, a style or an EP implementation from elsewhere, or a model that could not be watched
+    leaves what depends on it open. A style that somebody registered with transformers is watched on a small Linear or
+    embedding, and known there where it does what one of planc's own does.
 
-    Example: a custom style that is registered by a package.
+    Example: a custom style on a norm.
 
     Use `planc verify` instead, which tries the plan on a small copy of the model.
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        if context.layout.ep_size > 1 and is_custom_ep_implementation(context.layout.ep_implementation):
+            yield from self._implementation(context)
+        if context.layout.tp_size > 1 and context.judged:
+            yield from self._flow(context)
+
+    def _implementation(self, context: CheckContext) -> Iterator[Diagnostic]:
+        targets = tuple(sorted(dispatching(context.resolved, context.manifest)))
+        name = context.layout.ep_implementation
+        if targets:
+            names = tuple(dict.fromkeys(map(generic_name, targets)))
+            yield self._found(f"{_listed(names)}: how `{name}` brings tokens to their experts is not known", targets)
+
+    def _flow(self, context: CheckContext) -> Iterator[Diagnostic]:
         analysis = context.flow
-        if context.layout.tp_size <= 1 or not context.judged:
-            return
         if analysis.flow is None:
             yield self._found("the model could not be watched: nothing is known of what flows between its modules", ())
             return

@@ -7,6 +7,7 @@ from planc.check.coverage import Share, coverage, parameter_shares
 from planc.check.expert_sizes import expert_counts, legal_sizes
 from planc.check.places import counted, listed, size_labels, size_span
 from planc.check.rule import CheckContext, Rule
+from planc.check.sharding import not_known
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Coverage, Diagnostic, Severity
 from planc.diagnostics.units import gigabytes
@@ -37,8 +38,9 @@ class MostlyReplicated(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         assignments = [*context.resolved.tp.values(), *context.resolved.ep.values()]
-        # A rule whose style can't be read shards nothing, and has a finding of its own.
-        if not assignments or any(create(a.style, a.rule.plan) is None for a in assignments):
+        # A rule whose style can't be read shards nothing, and has a finding of its own; so has one of which nothing is
+        # known.
+        if not assignments or any(create(a.style, a.rule.plan) is None for a in assignments) or not_known(context):
             return
         cut = {found.name for found in context.sharded}
         shares = parameter_shares(context)

@@ -14,8 +14,9 @@ from planc.styles.registry import EP_IMPLEMENTATIONS, ep_implementation_names
 class UnknownEpImplementation(Rule):
     """Looks for an `ep_implementation` that nothing is registered under.
 
-    It says how tokens reach their experts: `auto`, `all_to_all`, `all_reduce`, `deepgemm_megamoe`, or a name that an
-    installed package registers through the entry point group `planc.ep_implementations`.
+    It says how tokens reach their experts: `auto`, `all_to_all`, `all_reduce`, `deepgemm_megamoe`, a name that
+    code registers with transformers (`EPImplementationInterface.register`), which `--styles-module` imports, or one
+    that an installed package brings through the entry point group `planc.ep_implementations`.
 
     Example:
 

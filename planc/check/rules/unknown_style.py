@@ -20,7 +20,8 @@ class UnknownStyle(Rule):
     """Looks for styles that nothing is registered under.
 
     transformers refuses the plan; other runtimes drop the rule, or the whole plan with it, and run unsharded. Custom
-    styles come from installed packages, through the entry point group `planc.styles`.
+    styles are those that code registers with transformers (`ALL_PARALLEL_STYLES.register`), which `--styles-module`
+    imports, and those of installed packages, through the entry point group `planc.styles`.
 
     Example:
 

@@ -33,23 +33,16 @@ def register(name: str, implementation: type[Any]) -> None:
 def implementation(name: str) -> Implementation:
     """The implementation called `name`.
 
-    Looks into planc's own, registered ones and those of installed packages (`planc.styles.registry`), and the classes
-    registered with transformers' `EPImplementationInterface`. Raises `ApplicationError` naming those that exist, or
-    saying why one can't be loaded.
+    One that somebody registered, with transformers' `EPImplementationInterface` too, goes before planc's own; then come
+    those of installed packages. Raises `ApplicationError` naming those that exist, or saying why one can't be loaded.
     """
-    if name in IMPLEMENTATIONS:
+    if name in IMPLEMENTATIONS and not registry.is_custom_ep_implementation(name):
         return IMPLEMENTATIONS[name]
-    if name in registry.ep_implementation_names():
+    if registry.is_custom_ep_implementation(name):
         try:
             found: Implementation = registry.ep_implementation_class(name)
         except Exception as error:  # a package's own code
             raise ApplicationError(f"the expert implementation `{name}` can't be loaded: {error}") from error
         return found
-    from transformers.distributed.expert_parallel import EPImplementationInterface
-
-    theirs = EPImplementationInterface()
-    if name in theirs:
-        known: Implementation = theirs[name]
-        return known
-    names = sorted({*registry.ep_implementation_names(), *theirs})
+    names = sorted(registry.ep_implementation_names())
     raise ApplicationError(f"there is no expert implementation `{name}`; registered ones are {', '.join(names)}")
