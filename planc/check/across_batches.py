@@ -6,7 +6,7 @@ from planc.flow.analysis import dispatching, is_inside
 from planc.layouts.placement import Partial
 from planc.model.manifest import Module
 from planc.resolve.resolved import Assignment
-from planc.styles.custom import ForeignStyle
+from planc.styles.custom import is_not_known
 from planc.styles.types import StyleType
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def mixed(context: "CheckContext") -> list[str]:
 
 def _acts(assignment: Assignment, context: "CheckContext") -> bool:
     style = context.style(assignment)
-    if style is None or isinstance(style, ForeignStyle):
+    if style is None or is_not_known(style):
         return False
     if "ep" not in style.plans or style.model_objection(context.manifest):
         return False  # refused by PL107 or PL109

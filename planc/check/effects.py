@@ -2,7 +2,7 @@
 
 from planc.check.rule import CheckContext
 from planc.resolve.resolved import Assignment
-from planc.styles.custom import ForeignStyle
+from planc.styles.custom import is_not_known
 from planc.styles.types import StyleType
 
 
@@ -12,7 +12,7 @@ def acts(assignment: Assignment, context: CheckContext) -> bool:
     True for what has a finding of its own (unknown styles, objections) and for custom styles.
     """
     style = context.style(assignment)
-    if style is None or isinstance(style, ForeignStyle):
+    if style is None or is_not_known(style):
         return True
     if assignment.is_parameter:
         module, entry = context.manifest.parameters[assignment.target]

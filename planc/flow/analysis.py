@@ -15,7 +15,7 @@ from planc.model.dataflow import Flow
 from planc.model.manifest import Manifest
 from planc.resolve.resolved import Assignment, ResolvedPlan
 from planc.resolve.tied import acting_style
-from planc.styles.custom import ForeignStyle, WatchedStyle
+from planc.styles.custom import is_not_known
 from planc.styles.registry import create
 from planc.styles.style import Style
 
@@ -104,7 +104,7 @@ def analyse(manifest: Manifest, layout: Layout, resolved: ResolvedPlan) -> FlowA
     plan = judged_plan(resolved, manifest)
     for name, assignment in plan.items():
         style = acting_style(assignment, plan, manifest)
-        if isinstance(style, ForeignStyle) and not isinstance(style, WatchedStyle):
+        if style is not None and is_not_known(style):
             foreign.append(name)
         # What is no style, or none with these arguments, another rule says (PL106, PL902, PL108).
         elif style is not None and not _objects(style, name, manifest):

@@ -45,6 +45,11 @@ class ForeignStyle(Style):
         yield CustomStyle(module.name, False, to.axis, self.name, tuple(self.values.items()))
 
 
+def is_not_known(style: Style) -> bool:
+    """Whether nothing is known of what a style does."""
+    return isinstance(style, ForeignStyle) and not isinstance(style, WatchedStyle)
+
+
 class WatchedStyle(ForeignStyle):
     """A foreign style on a module where it does what one of planc's does: typed like that, and run as itself."""
 

@@ -131,3 +131,11 @@ def test_a_change_in_place_of_what_a_custom_style_hands_on() -> None:
     plan = {"tp_size": 2, "tp_plan": {key: "summed"}}
     (found,) = [d for d in planc.check("llama4_text", plan).diagnostics if d.code == "PL415"]
     assert found.severity.value == "error" and found.message.endswith("which both runtimes refuse in training")
+
+
+def test_a_watched_style_among_ranks_of_several_batches() -> None:
+    """It would combine what doesn't belong together, as `colwise` would."""
+    ALL_PARALLEL_STYLES.register("cut", ColwiseParallel())
+    plan = {"fsdp_size": 2, "ep_size": 2, "ep_plan": {"model.layers.*.self_attn.q_proj": "cut"}}
+    found = planc.check("qwen3-30b-a3b", plan).diagnostics
+    assert [d.code for d in found if d.severity.value == "error"] == ["PL218"]
