@@ -7,6 +7,7 @@ from typing import Any
 from planc.layouts.layout import Layout
 from planc.model.building.builder import build_manifest
 from planc.model.building.configs import build_config
+from planc.model.building.quantization import without_quantization
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
 from planc.program.lower import lower
@@ -39,7 +40,7 @@ class Case:
             raise CopyError(f"`{manifest.file.name}` has no transformers config to shrink")
         layout = resolved.layout
         try:
-            fields = _with_numbers(manifest.file.config)
+            fields = without_quantization(_with_numbers(manifest.file.config))
             config = build_config(fields, {}, name=manifest.file.name)
         except ModelError as error:
             raise CopyError(str(error)) from error

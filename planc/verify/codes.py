@@ -132,7 +132,8 @@ class WrongCheckpoint:
 class NotVerified:
     """No verdict: the plan could not be tried, or what was tried can't tell right from wrong.
 
-    The message says why. There may be no small copy of the model (it doesn't build from its config, or runs only on
+    The message says why. The model's weights may be quantised and cut by the plan, which the copy's are not. There may
+    be no small copy of the model (it doesn't build from its config, or runs only on
     inputs that planc can't make), the layout may need more ranks than are simulated, or the copy may be
     ill-conditioned: if a change of one millionth in its weights turns its output upside down, agreement or
     disagreement proves nothing.
@@ -151,6 +152,19 @@ class NotSeen:
     when the copy was given text), and for parameters that no output depends on.
 
     Use instead a comparison on inputs that reach them.
+    """
+
+    code: ClassVar[Code]
+
+
+@define("PL712", "tried-unquantised", Severity.NOTE)
+class TriedUnquantised:
+    """The model's weights are quantised, and the plan was tried on a copy whose weights are not.
+
+    The plan leaves every quantised weight whole, so each rank computes with them what one process does; what it shards
+    was tried. Kernels of the quantisation were not.
+
+    Use instead of the copy, where those matter, a comparison of a short real run with one process.
     """
 
     code: ClassVar[Code]

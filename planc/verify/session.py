@@ -28,6 +28,7 @@ from planc.verify.mixed_precision import at_bfloat16, has_mixed_precision, witho
 from planc.verify.modules import FirstDeparture, Trace, first_departure
 from planc.verify.observing import Steps, outputs
 from planc.verify.outcome import Verdict, VerifyReport
+from planc.verify.quantised import without_quantised_weights
 from planc.verify.quiet import quiet
 from planc.verify.reference import Reference, largest, reference
 from planc.verify.reloading import save_and_reload
@@ -39,9 +40,10 @@ from planc.verify.trial import Laboratory, RankKind, Stopped, Trial
 MOST_RANKS = 8
 _STEPS = 2
 _SEEDS = (0, 1, 2)
-# Findings of `check` after which there is nothing to try: the plan's text, unknown names and styles, illegal sizes; and
-# what the runtime that the plan names as its target can't do, as planc's own simulates the ranks.
-_BEFORE = ("PL0", "PL1", "PL2", "PL415", "PL601", "PL602")
+# Findings of `check` after which there is nothing to try: the plan's text, unknown names and styles, illegal sizes; wrong
+# shards of quantised weights, of which the copy has none; and what the runtime that the plan names as its target can't
+# do, as planc's own simulates the ranks.
+_BEFORE = ("PL0", "PL1", "PL2", "PL305", "PL310", "PL415", "PL601", "PL602")
 
 
 @dataclass
@@ -59,9 +61,10 @@ class _Timer:
 def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads") -> VerifyReport:
     """Prove or refute the plan of `context`; `report` is what `check` said of it, whose texts findings point into.
 
-    Errors of the plan's text, its names, its sizes and its target are reported as they are. A layout of more than
-    `MOST_RANKS` is tried at a smaller one that stands for it (`tried_at`), after `check` has found nothing wrong with
-    its own sizes. Never raises for a plan or a model that can't be tried: the verdict is then unknown, with the reason.
+    Errors of the plan's text, its names, its sizes, its target and of quantised weights are reported as they are. A
+    layout of more than `MOST_RANKS` is tried at a smaller one that stands for it (`tried_at`), after `check` has found
+    nothing wrong with its own sizes. Never raises for a plan or a model that can't be tried: the verdict is then
+    unknown, with the reason.
     """
     before = [d for d in report.diagnostics if d.severity is Severity.ERROR and d.code.startswith(_BEFORE)]
     if before:
@@ -81,7 +84,7 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
         with quiet():
             case, whole = _case(small)
             timer.lap("copy")
-            found = _verify(case, whole, small, report, timer, ranks)
+            found = without_quantised_weights(_verify(case, whole, small, report, timer, ranks), context)
             return replace(found, tried_at=small.layout if small is not context else None)
     except CopyError as error:
         return _unknown(report, f"there is no small copy of the model: {error}")

@@ -67,3 +67,12 @@ def _block(fields: Mapping[str, Any]) -> int | None:
     block: Any = fields.get("weight_block_size")
     square = isinstance(block, list | tuple) and len(block) == 2 and block[0] == block[1]
     return block[0] if square and isinstance(block[0], int) and 0 < block[0] <= _MOST else None
+
+
+def without_quantization(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A config's fields without `quantization_config`, its own or that of a model within."""
+    return {
+        name: without_quantization(value) if isinstance(value, Mapping) else value
+        for name, value in fields.items()
+        if name != "quantization_config"
+    }
