@@ -141,6 +141,7 @@ class ManifestFile(_File):
     layers: str | None = Field(default=None, description="name of the list of decoder layers, for pipeline stages")
     quantization: Quantization | None = None
     flows: tuple[dict[str, Any], ...] = ()
+    unwatched: str | None = Field(default=None, description="what a model raised that gave no flows")
 
 
 @dataclass(frozen=True, slots=True)

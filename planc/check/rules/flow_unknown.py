@@ -41,7 +41,9 @@ class FlowNotFollowed(Rule):
     def _flow(self, context: CheckContext) -> Iterator[Diagnostic]:
         analysis = context.flow
         if analysis.flow is None:
-            yield self._found("the model could not be watched: nothing is known of what flows between its modules", ())
+            message = "the model could not be watched: nothing is known of what flows between its modules"
+            raised = context.manifest.file.unwatched
+            yield self._found(message, (), (f"called with token ids alone it raises {raised}",) if raised else ())
             return
         if analysis.foreign:
             names = tuple(dict.fromkeys(map(generic_name, analysis.foreign)))
@@ -54,11 +56,12 @@ class FlowNotFollowed(Rule):
             names = tuple(dict.fromkeys(map(generic_name, modules)))
             yield self._found(f"{_listed(names)}: `{operation}` can't be followed ({reason})", tuple(modules))
 
-    def _found(self, message: str, targets: tuple[str, ...]) -> Diagnostic:
+    def _found(self, message: str, targets: tuple[str, ...], notes: tuple[str, ...] = ()) -> Diagnostic:
         return self.code.found(
             message,
             targets=targets[:3],
             target_count=len(targets),
+            notes=notes,
             help=("`planc verify` tries the plan on a small copy of the model",),
         )
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from planc.model import ranges
 from planc.model.building.tracing_facts import Facts, facts
-from planc.model.building.tracing_run import watch
+from planc.model.building.tracing_run import UnwatchedError, watch
 from planc.model.dataflow import Flow
 from planc.model.manifest import ManifestFile, ModuleEntry, ParameterEntry
 
@@ -16,11 +16,12 @@ def trace_facts(model: nn.Module, file: ManifestFile) -> ManifestFile:
     """`file` with heads, attention, packing and `flows`, as seen in one forward of `model`.
 
     Layers that are alike run once, so that the meta device takes milliseconds. Where the model can't be called with
-    token ids alone, `file` comes back as it was; `model` is left unchanged.
+    token ids alone, `file` comes back with what it raised; `model` is left unchanged.
     """
-    flow = watch(model)
-    if flow is None:
-        return file
+    try:
+        flow = watch(model)
+    except UnwatchedError as error:
+        return file.model_copy(update={"unwatched": str(error)})
     found = facts(flow)
     watched = _watched_names(flow)
     modules = tuple(_with_facts(entry, found, watched) for entry in file.modules)

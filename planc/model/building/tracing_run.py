@@ -15,20 +15,29 @@ from planc.model.dataflow import Flow, LayerKind
 BATCH, SEQUENCE = 2, 6
 
 
-def watch(model: nn.Module) -> Flow | None:
-    """Run `model` once and record it, or None when it can't be called with token ids alone.
+class UnwatchedError(Exception):
+    """What a model raised when it was called with token ids alone: the error's type and first line."""
+
+
+def watch(model: nn.Module) -> Flow:
+    """Run `model` once and record it. Raises UnwatchedError when it can't be called with token ids alone.
 
     The model is left as it was. Layers that are alike run once, if the model can run without them.
     """
     for whole in (False, True):
+        errors = []
         for call in _CALLS:
-            flow = _attempt(model, call, whole)
-            if flow is not None:
-                return flow
-    return None
+            try:
+                return _attempt(model, call, whole)
+            except Exception as error:  # any model may fail in any way when called so; that is an answer
+                errors.append(error)
+    # A model that takes other arguments says so by a TypeError, and more by what it does with those it takes.
+    said = next((error for error in errors if not isinstance(error, TypeError)), errors[0])
+    lines = str(said).strip().splitlines() or [""]
+    raise UnwatchedError(f"{type(said).__name__}: {lines[0][:200]}")
 
 
-def _attempt(model: nn.Module, call: Callable[[nn.Module, torch.Tensor], Any], whole: bool) -> Flow | None:
+def _attempt(model: nn.Module, call: Callable[[nn.Module, torch.Tensor], Any], whole: bool) -> Flow:
     recorder = Recorder(model)
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     ids = torch.zeros((BATCH, SEQUENCE), dtype=torch.long, device=device)
@@ -46,8 +55,6 @@ def _attempt(model: nn.Module, call: Callable[[nn.Module, torch.Tensor], Any], w
             with recorder:
                 recorder.declare(ids, "input:input_ids")
                 output = call(model, ids)
-        except Exception:  # any model may fail in any way when called so; that is an answer
-            return None
         finally:
             model.train(was_training)
     return recorder.flow(output, found)
