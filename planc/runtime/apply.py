@@ -33,9 +33,20 @@ def apply(model: nn.Module, program: Program | str | Path | None = None) -> nn.M
     """
     with session() as joined:
         ready = find_program(program)
+        _refuse_quantised(model)
         # Facts that only a recorded forward shows are for checks; the hash is over the structure alone.
         ready.require(Manifest(build_manifest(model, ready.model.name, trace=False)))
         return shard(model, ready, joined)
+
+
+def _refuse_quantised(model: nn.Module) -> None:
+    """Refuse weights that a quantizer of transformers still keeps as codes; those it dequantised are plain."""
+    if getattr(model, "hf_quantizer", None) is not None:
+        method = getattr(model, "quantization_method", None)
+        raise RunError(
+            f"the model's weights are quantised by `{getattr(method, 'value', method)}`, and planc shards plain ones: "
+            "load it with `dequantize=True` where its method has that, or take a checkpoint that isn't quantised"
+        )
 
 
 def shard(model: nn.Module, program: Program, joined: Session | None) -> nn.Module:

@@ -1,10 +1,11 @@
 """From a model's name and a checkpoint folder to a sharded model with its weights."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,13 +18,16 @@ from planc.model.building.precision import kept_in_float32
 from planc.model.sources import load_manifest
 from planc.program.program import Program
 from planc.runtime.apply import find_program, session, shard
-from planc.runtime.checkpoint.converted import ConvertedSource, converted, ties_of
+from planc.runtime.checkpoint.converted import ConvertedSource, ties_of
+from planc.runtime.checkpoint.dequantising import forget_quantization
+from planc.runtime.checkpoint.quantisation import in_config, method_name
+from planc.runtime.checkpoint.reading import read_checkpoint
 from planc.runtime.errors import CheckpointError
 from planc.runtime.interpreter.holders import Holders
 from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
 from planc.runtime.memory import refuse_too_large, sharing
 from planc.runtime.session import Session
-from planc.runtime.sources import RandomWeights, SafetensorsFolder, TensorSource
+from planc.runtime.sources import RandomWeights, TensorSource
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,11 @@ def prepare(
     started = perf_counter()
     program.require(load_manifest(model))
     built = in_loading_dtypes(build_model(model))
+    quantised = in_config(built.config.to_dict()) if isinstance(built, PreTrainedModel) else None
     source = weights(built, checkpoint, seed)
     read_generation_config(built, [folder for folder in (checkpoint, Path(model)) if folder is not None])
+    if joined is None or joined.place.rank == 0:
+        tell_quantisation(quantised, source)
     built = shard(built, program, joined)
     device = joined.device if joined is not None else torch.device("cpu")
     refuse_too_large(bytes_held(built), device, sharing(device))
@@ -81,10 +88,11 @@ def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSourc
     """Where the weights of an unsharded model come from."""
     if checkpoint is None:
         state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        forget_quantization(model)
         return RandomWeights(state, seed, ties=ties_of(model))
     if not checkpoint.is_dir():
         raise CheckpointError(f"`{checkpoint}` is no folder with a checkpoint")
-    return converted(model, SafetensorsFolder(checkpoint))
+    return read_checkpoint(model, checkpoint)
 
 
 def read_generation_config(model: nn.Module, folders: Sequence[Path]) -> None:
@@ -104,6 +112,15 @@ def read_generation_config(model: nn.Module, folders: Sequence[Path]) -> None:
         model.generation_config = GenerationConfig.from_pretrained(file.parent, config_file_name=file.name, **of_model)
     except Exception as error:  # damaged or foreign content makes it raise many kinds
         raise CheckpointError(f"`{file}` is no generation config: {first_line(error)}") from error
+
+
+def tell_quantisation(config: Mapping[str, Any] | None, source: TensorSource) -> None:
+    """Say that a model whose `config` calls it quantised, or whose checkpoint is, gets plain weights."""
+    dequantised = source.quantization if isinstance(source, ConvertedSource) else None
+    if dequantised is not None:
+        sys.stderr.write(f"planc: weights quantised by `{method_name(dequantised)}` are dequantised as they are read\n")
+    elif config is not None:
+        sys.stderr.write(f"planc: the model is quantised by `{method_name(config)}`, and these weights are not\n")
 
 
 def tell_surplus(source: TensorSource, names: Sequence[str]) -> None:

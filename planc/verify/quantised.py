@@ -5,10 +5,12 @@ from dataclasses import replace
 from planc.check.quantisation_methods import method_key
 from planc.check.quantised import cut_weights
 from planc.check.rule import CheckContext
+from planc.runtime.checkpoint.quantisation import READ
 from planc.verify import codes
 from planc.verify.outcome import Verdict, VerifyReport
 
 _NAMED = 3
+_DEQUANTISED = "weights that are dequantised when they are loaded, as `planc apply` does, are what was tried"
 
 
 def without_quantised_weights(found: VerifyReport, context: CheckContext) -> VerifyReport:
@@ -31,6 +33,7 @@ def without_quantised_weights(found: VerifyReport, context: CheckContext) -> Ver
         "nothing on packed values, scales and kernels",
         targets=names[:_NAMED],
         target_count=len(names),
+        notes=(_DEQUANTISED,) if key in READ else (),
     )
     report = replace(found.report, diagnostics=(*found.diagnostics, finding))
     return replace(found, verdict=Verdict.UNKNOWN, report=report)

@@ -25,6 +25,7 @@ def test_cut_quantised_weights_are_never_proved(method: str) -> None:
     assert found.verdict is Verdict.UNKNOWN
     (finding,) = found.diagnostics
     assert finding.code == "PL710" and f"`{method}`" in finding.message
+    assert bool(finding.notes) == (method == "fp8"), "planc reads it, dequantised"
     assert finding.target_count == 14  # seven linears in each of two layers
 
 

@@ -13,6 +13,7 @@ from planc.model.manifest import Manifest
 from planc.runtime.checkpoint import codes
 from planc.runtime.checkpoint.headers import Header, StoredTensor, read_header
 from planc.runtime.checkpoint.index import INDEX_NAME, SINGLE_NAME, read_index
+from planc.runtime.checkpoint.quantisation import QuantisedError, quantization_of
 from planc.runtime.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -34,6 +35,12 @@ def check_folder(folder: Path, manifest: Manifest) -> list[Diagnostic]:
     if any(finding.code == codes.DamagedFile.code.code for finding in found):
         # What else is missing or surplus can't be told apart from what the damaged files hold.
         return found
+    try:
+        quantization_of(folder, manifest.file.config)
+    except QuantisedError as error:
+        return [*found, _found(codes.QuantisedCheckpoint, folder, str(error))]
+    except CheckpointError as error:
+        return [*found, _found(codes.UnreadableCheckpoint, folder, str(error))]
     stored = {name: (header.path, tensor) for header in headers for name, tensor in header.tensors.items()}
     if _is_plain(stored, manifest):
         return found
@@ -83,12 +90,11 @@ def _is_plain(stored: Mapping[str, tuple[Path, StoredTensor]], manifest: Manifes
 def _judged(folder: Path, manifest: Manifest) -> Iterator[Diagnostic]:
     """What is wrong once transformers' conversions are taken into account; needs the model itself."""
     from planc.model.building.builder import build_model
-    from planc.runtime.checkpoint.converted import converted
-    from planc.runtime.sources import SafetensorsFolder
+    from planc.runtime.checkpoint.reading import read_checkpoint
 
     model = build_model(manifest.file.name)
     try:
-        source = converted(model, SafetensorsFolder(folder))
+        source = read_checkpoint(model, folder)
     except CheckpointError as error:
         yield _found(codes.MissingTensor, folder, str(error))
         return

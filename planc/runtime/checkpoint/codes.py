@@ -81,7 +81,7 @@ class WrongDtype:
     Integers and 8-bit floats are values of a quantisation, which a plain cast would turn into wrong weights. Among
     bfloat16, float16, float32 and float64 planc converts.
 
-    Use instead an unquantised checkpoint, or dequantise it first.
+    Use instead an unquantised checkpoint, or one whose `config.json` says how it is quantised.
     """
 
     code: ClassVar[Code]
@@ -95,6 +95,19 @@ class UnlistedFile:
     the model's authors.
 
     Use instead a folder with the files of one checkpoint.
+    """
+
+    code: ClassVar[Code]
+
+
+@define("PL808", "quantised-checkpoint", Severity.ERROR)
+class QuantisedCheckpoint:
+    """The weights are quantised by a method that planc doesn't read.
+
+    `quantization_config` in `config.json` names it. planc computes with plain weights: it reads FP8 and MXFP4, and
+    dequantises them to the model's dtype. Other methods keep codes that only their own kernels take.
+
+    Use instead a checkpoint that isn't quantised, or is in FP8 or MXFP4; or transformers' own loader.
     """
 
     code: ClassVar[Code]

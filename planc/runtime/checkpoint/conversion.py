@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from planc.program.placements import Region
+from planc.runtime.checkpoint.dequantising import by_blocks, is_dequantising
 from planc.runtime.checkpoint.expressions import Expression, Leaf, Reader, read_whole
 from planc.runtime.checkpoint.recording import NotFollowedError, Recorded, recorded
 from planc.runtime.errors import CheckpointError
@@ -78,11 +79,12 @@ def is_of_transformers(model: nn.Module) -> bool:
     return hasattr(model, "base_model_prefix") and hasattr(model, "config")
 
 
-def to_model(model: nn.Module, stored: Stored) -> Conversion:
+def to_model(model: nn.Module, stored: Stored, quantizer: Any = None) -> Conversion:
     """How the state dict of `model` is made of the `stored` tensors of a checkpoint.
 
     `model` is the whole model (of any dtype or device); other models than those of transformers take every tensor
-    under its own name. Raises `CheckpointError` that names the stored tensors where a conversion is impossible.
+    under its own name. With a `quantizer` (`quantizer_for`) the stored tensors are dequantised. Raises
+    `CheckpointError` that names the stored tensors where a conversion is impossible.
     """
     state = {name: tensor for name, tensor in model.state_dict().items() if isinstance(tensor, Tensor)}
     if not is_of_transformers(model):
@@ -90,7 +92,7 @@ def to_model(model: nn.Module, stored: Stored) -> Conversion:
         return Conversion(kept, tuple(sorted(set(stored) - set(state))))
     from transformers.conversion_mapping import get_model_conversion_mapping
 
-    transforms = get_model_conversion_mapping(model)
+    transforms = by_blocks(get_model_conversion_mapping(model, hf_quantizer=quantizer))
     mappings, unexpected = _collect(model, state, stored, transforms)
     made = dict(_made(mappings, model, stored, state))
     lost = {leaf for name, tensor in made.items() if name not in state for leaf in tensor.expression.leaves}
@@ -247,8 +249,9 @@ def _evaluated(
     names = tuple(name for group in sources.values() for name in group)
 
     def run(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        # transformers casts the sources of a converter to the parameter's dtype before it runs.
-        cast = {name: tensor if like is None else tensor.to(like.dtype) for name, tensor in tensors.items()}
+        # transformers casts the sources of a converter to the parameter's dtype before it runs, but for codes.
+        dtype = None if like is None or is_dequantising(mapping) else like.dtype
+        cast = {name: tensor if dtype is None else tensor.to(dtype) for name, tensor in tensors.items()}
         return _run(mapping, target, sources, cast, model)
 
     metas = {name: torch.empty(stored[name][0], dtype=stored[name][1], device="meta") for name in names}

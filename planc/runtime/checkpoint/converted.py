@@ -1,7 +1,7 @@
 """A checkpoint folder seen with the names and shapes of a model, whatever form its tensors have."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,15 @@ from planc.runtime.sources import TensorSource
 
 
 class ConvertedSource:
-    """The tensors of `stored` in the form that the model holds them. Reads no more than a region is made of."""
+    """The tensors of `stored` in the form that the model holds them. Reads no more than a region is made of.
+
+    `quantization` is the `quantization_config` of what is stored, where that is dequantised.
+    """
 
     def __init__(self, stored: TensorSource, conversion: Conversion) -> None:
         self._stored = stored
         self._conversion = conversion
+        self.quantization: Mapping[str, Any] | None = None
 
     @property
     def bytes_read(self) -> int:
@@ -64,20 +68,21 @@ class ConvertedSource:
         return f"`{name}`, made of {', '.join(self._stored.where(leaf) for leaf in leaves[:LISTED])}{more},"
 
 
-def converted(model: nn.Module, stored: TensorSource) -> ConvertedSource:
-    """`stored` with the names of `model`, which is whole and not sharded yet.
+def converted(model: nn.Module, stored: TensorSource, quantizer: Any = None) -> ConvertedSource:
+    """`stored` with the names of `model`, which is whole and not sharded yet; dequantised with a `quantizer`.
 
     What transformers' conversions were used is remembered on the model, as `from_pretrained` of transformers 5.24.0
-    does it, so that it is saved in the form in which it was found. Raises `CheckpointError`.
+    does it, so that it is saved in the form in which it was found; one that is dequantised is saved as released.
+    Raises `CheckpointError`.
     """
-    conversion = to_model(model, {name: (stored.shape(name), stored.dtype(name)) for name in stored})
+    conversion = to_model(model, {name: (stored.shape(name), stored.dtype(name)) for name in stored}, quantizer)
     # A stage of a pipeline may keep the name of a tied parameter that the checkpoint has under the other one.
     aliases: dict[str, Made] = {}
     for name, owner in ties_of(model).items():
         if (name in conversion.made) != (owner in conversion.made):
             aliases |= {name: conversion.made[owner]} if owner in conversion.made else {owner: conversion.made[name]}
     conversion = replace(conversion, made={**conversion.made, **aliases})
-    if is_of_transformers(model):
+    if is_of_transformers(model) and quantizer is None:
         model._weight_conversions = list(conversion.used)  # type: ignore[assignment]
     return ConvertedSource(stored, conversion)
 
