@@ -1,7 +1,7 @@
 """The forward pass over a flow: the type of every value, and where types don't fit."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,12 +15,11 @@ from planc.layouts.placement import Partial, Replicate
 from planc.model.dataflow import VALUE, Flow, Operation
 
 operations.load()
+_EDGES = ("enter", "leave")
 # Behind them lies another layer's work: what is whole there needn't be cut for what comes after.
 _PRODUCTS = frozenset({"linear", "embedding", "matmul", "bmm", "mm", "baddbmm", "addmm", "einsum", "grouped_mm"})
 # So many parameters are named as the sources of a whole value, of so many operations.
 _MOST_SOURCES, _MOST_STEPS = 4, 60
-# Operations that hand on the same memory.
-_VIEWS = frozenset({"leave", "enter", "view", "reshape", "transpose", "squeeze", "unsqueeze", "getitem", "contiguous"})
 
 
 @dataclass
@@ -195,15 +194,28 @@ class _Pass:
 
         Most of its styles do: by DTensor's `to_local`, or by `_AllReduceForward`.
         """
-        source: Operation | None = self.flow.producers.get(op.inputs[0])
-        while source is not None and source.name in _VIEWS and source.inputs:
-            boundary = self._boundaries[source.module] if source.name == "leave" else None
+        for source in self._outputs_changed(op):
+            boundary = self._boundaries[source.module]
             if boundary is not None and boundary.hands_on_a_view:
                 detail = f"`{op.name}` changes the output of `{boundary.style}` in place"
                 problem = self._described(op, Kind.CHANGED_OUTPUT, detail, (op.inputs[0],), (boundary.origin,))
                 self.result.changed.append(problem)
                 return
-            source = self.flow.producers.get(source.inputs[0])
+
+    def _outputs_changed(self, op: Operation) -> Iterator[Operation]:
+        """The `leave`s of modules whose output `op` changes: in its memory, and what its first input was made from."""
+        in_memory = op.keywords["in_place"]
+        value, seen = op.inputs[0], set[int]()
+        while isinstance(in_memory, list) and value not in seen and value in self.flow.producers:
+            seen.add(value)
+            source = self.flow.producers[value]
+            if source.name == "leave" and value in in_memory:
+                yield source
+            if not source.inputs:
+                return
+            # A view's first argument is what it views; modules hand on each value under a new id.
+            edges = dict(zip(source.outputs, source.inputs, strict=True)) if source.name in _EDGES else {}
+            value = edges.get(value, source.inputs[0])
 
     def _apply(self, op: Operation, inputs: tuple[int, ...], reading: dict[int, Type | None]) -> None:
         rule = RULES.get(op.name)

@@ -29,7 +29,8 @@ class Operation:
     `arguments` are positional, `keywords` by name; a tensor is `["v", id]`, a number off a shape `["n", expression]`, a
     slice `["s", start, stop, step]`, anything else that JSON can't say `["o", text]`. Besides torch's functions there
     are `enter` and `leave` (a module's inputs and outputs under new ids) and `repeat` (a layer like one before).
-    A function that changes its first input in place has the keyword `in_place`, and makes a new value.
+    A function that changes its first input in place has the keyword `in_place`, and makes a new value; it lists the
+    modules' outputs that lie in the same memory.
     `inputs` are the ids of all values read, in order; `sizes` those whose sizes stand in the arguments.
     """
 

@@ -43,6 +43,8 @@ class Recorder(TorchFunctionMode):
         self._named_ids: dict[str, int] = {}
         # Slices by the identity of their tensor: what they are a slice of, and which.
         self._slices: dict[int, tuple[torch.Tensor, Any]] = {}
+        # Outputs of modules by the memory they lie in, which lives as long as they do.
+        self._memory: dict[int, list[int]] = {}
         # Comparisons for equality by the identity of their result.
         self._equalities: set[int] = set()
 
@@ -62,13 +64,15 @@ class Recorder(TorchFunctionMode):
         if name not in _SILENT and any(isinstance(item, torch.Tensor) for item in _flat(result)):
             self._computed(name, args, kwargs, result)
         elif name == "__setitem__":
-            self.record("setitem", args, kwargs, args[0])
+            self.record("setitem", args, {"in_place": self._handed_on(args[0])}, args[0])
         return result
 
     def _computed(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         plain = name.strip("_") if name.startswith("__") else name.removesuffix("_")
-        in_place = bool(args) and result is args[0] and plain != name and not name.startswith("__")
-        self.record(plain, args, {**kwargs, "in_place": True} if in_place else kwargs, result)
+        # `relu_`, or `relu(inplace=True)`; others, like `contiguous`, may give back what they got.
+        says_so = (plain != name and not name.startswith("__")) or kwargs.get("inplace") is True
+        in_place = bool(args) and result is args[0] and says_so
+        self.record(plain, args, {**kwargs, "in_place": self._handed_on(result)} if in_place else kwargs, result)
         if plain == "eq":
             self._equalities.add(id(result))
         elif plain == "getitem":
@@ -84,6 +88,14 @@ class Recorder(TorchFunctionMode):
         keywords = {key: self._argument(item) for key, item in kwargs.items() if item is not None}
         outputs = tuple(self._new(item) for item in _flat(result) if isinstance(item, torch.Tensor))
         self.operations.append(Operation.of(name, self._stack[-1], outputs, arguments, keywords))
+        if name == "leave":
+            for item in _flat(result):
+                if isinstance(item, torch.Tensor):
+                    self._memory.setdefault(_memory(item), []).append(self.value(item))
+
+    def _handed_on(self, tensor: torch.Tensor) -> list[int]:
+        """The ids of the modules' outputs that lie in the memory of `tensor`."""
+        return self._memory.get(_memory(tensor), [])
 
     def enter(self, module: str) -> None:
         """From now on operations belong to `module`, until `leave`."""
@@ -170,6 +182,11 @@ class Recorder(TorchFunctionMode):
         if item is Ellipsis:
             return [OTHER, "..."]
         return [OTHER, str(item)]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    with torch._C.DisableTorchFunction():
+        return int(tensor.untyped_storage()._cdata)
 
 
 def _name(func: Callable[..., Any]) -> str:
