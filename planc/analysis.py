@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from planc.diagnostics.codes import Code, define
 from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
 from planc.diagnostics.span import Span
+from planc.layouts.nodes import MOST_GPUS
 from planc.syntax.plan import Plan, Spanned
 
 if TYPE_CHECKING:
@@ -99,6 +100,11 @@ class Settings:
     rules: bool = True
     cache: bool = True
     trust_remote_code: bool = False
+    gpus_per_node: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= MOST_GPUS:
+            raise ValueError(f"a node has 1 to {MOST_GPUS:,} GPUs, not {self.gpus_per_node:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +164,9 @@ def _judge(plan: Plan, manifest: "Manifest", report: Report, settings: Settings)
     layout = derive_layout(plan, settings.world_size)
     resolved = resolve(plan, manifest, layout)
     target = settings.target or _text(plan, "target")
-    context = CheckContext(plan, manifest, layout, resolved, settings.world_size, target)
+    context = CheckContext(
+        plan, manifest, layout, resolved, settings.world_size, target, gpus_per_node=settings.gpus_per_node
+    )
     report = replace(
         report,
         sources={**report.sources, **resolved.sources},

@@ -38,6 +38,7 @@ def check(
     *,
     world_size: int | None = None,
     target: str | None = None,
+    gpus_per_node: int | None = None,
     ep_implementation: str | None = None,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
@@ -47,10 +48,11 @@ def check(
 
     `model` is all that MODEL may be on the command line, or None where the plan names it. `sizes` are `tp_size`,
     `ep_size`, `fsdp_size`, `dp_replicate_size` and `pp_size`; they win over the plan's. `world_size` is the number of
-    processes that will be started. `select` and `ignore` are codes or beginnings of codes. Bad input is a finding, not
-    an exception; only wrong arguments raise TypeError.
+    processes that will be started, `gpus_per_node` how many of them share a node (PL219). `select` and `ignore` are
+    codes or beginnings of codes. Bad input is a finding, not an exception; only wrong arguments raise TypeError, and
+    nodes of no GPU or of more than 65,536 ValueError.
     """
-    settings = Settings(world_size, target, tuple(select), tuple(ignore))
+    settings = Settings(world_size, target, tuple(select), tuple(ignore), gpus_per_node=gpus_per_node)
     return analyse(plan, arguments("check", model, ep_implementation, sizes), settings).report
 
 

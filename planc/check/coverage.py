@@ -10,7 +10,7 @@ from planc.check.sharding import Sharded, not_known
 from planc.diagnostics.diagnostic import Coverage, Replicated
 from planc.model.manifest import ParameterEntry
 
-_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
+ELEMENT_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2, "int16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def parameter_shares(context: CheckContext) -> list[Share]:
 
 def bytes_of(entry: ParameterEntry) -> int:
     """A parameter's size in bytes."""
-    return prod(entry.shape) * _BYTES.get(entry.dtype, 1)
+    return prod(entry.shape) * ELEMENT_BYTES.get(entry.dtype, 1)
 
 
 def _share(

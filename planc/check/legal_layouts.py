@@ -72,7 +72,9 @@ def at_layout(context: CheckContext, layout: Layout) -> CheckContext:
     span = Span(COMMAND_LINE, 1, 1, 1, 1)
     sizes = {name: Spanned(int(getattr(layout, name)), span) for name in SIZE_NAMES}
     plan = replace(context.plan, sizes=sizes)
-    return CheckContext(plan, context.manifest, layout, resolve(plan, context.manifest, layout), layout.world_size)
+    resolved = resolve(plan, context.manifest, layout)
+    nodes = context.gpus_per_node
+    return CheckContext(plan, context.manifest, layout, resolved, layout.world_size, gpus_per_node=nodes)
 
 
 def _errors(found: list[Diagnostic]) -> bool:

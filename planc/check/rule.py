@@ -28,7 +28,8 @@ class CheckContext:
 
     `world_size` is what the launcher will start, where it was said. `target` is the runtime whose limits apply
     (`trainer`), where it was named. `resolved.layout` equals `layout`; the sizes may be illegal together. `searches`:
-    whether to look for what would mend a fault of the dataflow.
+    whether to look for what would mend a fault of the dataflow. `gpus_per_node`: how many ranks share a node, where
+    that was said.
     """
 
     plan: Plan
@@ -38,6 +39,7 @@ class CheckContext:
     world_size: int | None = None
     target: str | None = None
     searches: bool = True
+    gpus_per_node: int | None = None
 
     @cached_property
     def names(self) -> Mapping[str, list[str]]:

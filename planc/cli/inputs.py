@@ -11,6 +11,7 @@ import click
 
 from planc.analysis import Analysis, Given, Settings, analyse
 from planc.cli.command_line import CommandLine
+from planc.layouts.nodes import MOST_GPUS
 from planc.syntax.fields import TARGETS
 from planc.syntax.limits import MAX_DIGITS
 
@@ -36,6 +37,11 @@ class SizeType(click.IntRange):
         if len(str(abs(number))) > MAX_DIGITS:
             self.fail(f"it has more than {MAX_DIGITS} digits.", param, ctx)
         return number
+
+
+gpus_per_node = click.option(
+    "--gpus-per-node", type=click.IntRange(1, MOST_GPUS), metavar="N", help="Say which groups of ranks cross nodes."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ def explain_key(text: str, context: "CheckContext") -> str:
 
     Raises click.UsageError if it names nothing, and no rule of the model's own plan has this key.
     """
+    from planc.cli.dispatch import explain_dispatch
     from planc.flow.picture import explain
     from planc.resolve.index import NameIndex
 
@@ -43,8 +44,8 @@ def explain_key(text: str, context: "CheckContext") -> str:
     for name in names:
         outcomes.setdefault(tuple(_outcome(name, context)), []).append(name)
     paragraphs = ["\n".join(_paragraph(lines, names)) for lines, names in outcomes.items()]
-    flow = explain(context.flow, names)
-    return "\n".join([*paragraphs, *(["", flow.removesuffix("\n")] if flow else [])]) + "\n"
+    parts = (explain(context.flow, names), explain_dispatch(context, names))
+    return "\n".join([*paragraphs, *("\n" + part.rstrip("\n") for part in parts if part)]) + "\n"
 
 
 def _unbuilt(rules: "list[PlanRule]", context: "CheckContext") -> Iterator[str]:

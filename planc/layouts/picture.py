@@ -27,7 +27,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank in both views of the mesh, with the batch it sees and the experts it holds (first, last)."""
+    """One rank in both views of the mesh, with the batch it sees and the experts it holds (first, last).
+
+    `tokens` is the share of its batch that it sends to experts in training, as (part from 0, parts); None where the
+    implementation is a custom one, or nothing is sent.
+    """
 
     rank: int
     node: int | None
@@ -39,6 +43,7 @@ class Rank:
     ep: int
     batch: int
     experts: tuple[int, int] | None
+    tokens: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,18 @@ def _rank(rank: int, layout: Layout, num_experts: int | None, gpus_per_node: int
         ep=expert["ep"],
         batch=dense["dp_replicate"] * layout.fsdp_size + dense["fsdp"],
         experts=experts,
+        tokens=_tokens(layout, dense["tp"], expert["ep"]),
     )
+
+
+def _tokens(layout: Layout, tp: int, ep: int) -> tuple[int, int] | None:
+    """The part of its batch that a rank takes: its chunk of the rows, as `torch.chunk` over the ranks that share them.
+
+    Source: `AllToAllEP` (`auto` in training), `AllReduceEP` and `MegaMoeEP`, transformers 5.24.0.
+    """
+    parts = {"auto": (tp, layout.tp_size), "all_to_all": (tp, layout.tp_size), "all_reduce": (0, 1)}
+    parts["deepgemm_megamoe"] = (ep, layout.ep_size)
+    return parts.get(layout.ep_implementation) if layout.ep_size > 1 else None
 
 
 def _rows(layout: Layout, ranks: tuple[Rank, ...]) -> Iterator[Row]:
@@ -102,6 +118,19 @@ def _rows(layout: Layout, ranks: tuple[Rank, ...]) -> Iterator[Row]:
     if layout.ep_size > 1 and layout.efsdp_size > 1:
         note = f"efsdp_size={layout.efsdp_size}"
         yield _spanning("efsdp", ranks, lambda r: f"copy {r.efsdp}", lambda r: (r.pp, r.dp_replicate, r.efsdp), note)
+    if any(rank.tokens is not None and rank.tokens[1] > 1 for rank in ranks):
+        yield _single("tokens", ranks, _share, note=_share_note(layout))
+
+
+def _share(rank: Rank) -> str:
+    return f"{rank.tokens[0] + 1}/{rank.tokens[1]}" if rank.tokens is not None else "?"
+
+
+def _share_note(layout: Layout) -> str:
+    masked = layout.ep_implementation == "auto" and layout.ep_size == layout.tp_size
+    return "share of the batch sent to experts" + (
+        " in training; without gradients each rank takes all" if masked else ""
+    )
 
 
 def _experts(rank: Rank) -> str:

@@ -1,5 +1,7 @@
 """Walks along a dataflow made by hand: 0 is split into 1 and 2, viewed as 3 and 4, added to 5, and 6 is its product."""
 
+from collections.abc import Callable, Iterable
+
 from planc.model.dataflow import Flow, Operation
 from planc.model.walks import ahead, behind
 
@@ -18,11 +20,11 @@ OPERATIONS = (
 FLOW = Flow(("",), ((4,),) * 8, (True,) * 8, {0: "input:x", 7: "constant"}, OPERATIONS, (6,), ())
 
 
-def through(*names: str):  # type: ignore[no-untyped-def]
+def through(*names: str) -> Callable[[Operation], bool]:
     return lambda op: op.name in names
 
 
-def found(walk):  # type: ignore[no-untyped-def]
+def found(walk: Iterable[tuple[int, Operation]]) -> list[tuple[int, str]]:
     return [(value, op.name) for value, op in walk]
 
 

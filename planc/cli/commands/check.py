@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 
 from planc.analysis import Analysis
-from planc.cli.inputs import Inputs, inputs
+from planc.cli.inputs import Inputs, gpus_per_node, inputs
 from planc.cli.output import output_format, print_reports, printable, write
 from planc.cli.status import exit_status
 
@@ -16,6 +16,7 @@ from planc.cli.status import exit_status
 @click.option("--select", multiple=True, metavar="CODES", help="Only these rules: codes, beginnings, names; `,` apart.")
 @click.option("--ignore", multiple=True, metavar="CODES", help="Not these rules.")
 @click.option("--strict", is_flag=True, help="Warnings and unknowns fail too.")
+@gpus_per_node
 @click.option("--show-types", is_flag=True, help="First the layout type of every value, by kind of layer; text only.")
 def command(
     given: Inputs,
@@ -23,6 +24,7 @@ def command(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     strict: bool,
+    gpus_per_node: int | None,
     show_types: bool,
 ) -> int:
     """Check plans against models, before a device is booked.
@@ -33,7 +35,7 @@ def command(
     """
     if show_types and output_format != "text":
         raise click.UsageError(f"`--show-types` is text only, not `{output_format}`")
-    settings = replace(given.settings, select=codes(select), ignore=codes(ignore))
+    settings = replace(given.settings, select=codes(select), ignore=codes(ignore), gpus_per_node=gpus_per_node)
     given = replace(given, settings=settings)
     analyses = [given.analyse(plan) for plan in given.plans or (None,)]
     if show_types:

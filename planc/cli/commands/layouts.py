@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planc.cli.inputs import Inputs, inputs
+from planc.cli.inputs import Inputs, gpus_per_node, inputs
 from planc.cli.output import output_file, print_reports, write
 from planc.cli.progress import progress
 from planc.cli.status import FOUND, OK, exit_status
@@ -21,8 +21,9 @@ AXES = ("pp", "dp_replicate", "fsdp", "tp", "ep")
 @click.command()
 @inputs
 @click.option("--output-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@gpus_per_node
 @output_file
-def command(given: Inputs, output_format: str, output: str | None) -> int:
+def command(given: Inputs, output_format: str, gpus_per_node: int | None, output: str | None) -> int:
     """List the layouts that MODEL takes on --world-size N ranks, the lightest ones first.
 
     Each one is judged by the rules of `planc check`. A size that is given is kept. Exit status 1 where there is none.
@@ -34,7 +35,9 @@ def command(given: Inputs, output_format: str, output: str | None) -> int:
         raise click.UsageError("say how many ranks there are: --world-size N")
     if world_size > MOST_RANKS:
         raise click.UsageError(f"{world_size:,} ranks are too many to go through; the most are {MOST_RANKS:,}")
-    analysis = replace(given, settings=replace(given.settings, rules=False)).analyse(given.plan)
+    analysis = replace(given, settings=replace(given.settings, rules=False, gpus_per_node=gpus_per_node)).analyse(
+        given.plan
+    )
     if analysis.context is None or not analysis.report.ok:
         print_reports([analysis.report], "text")
         return exit_status([analysis.report])

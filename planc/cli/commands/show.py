@@ -11,6 +11,7 @@ from planc.cli.inputs import Inputs, inputs
 from planc.cli.output import output_file, print_reports, write
 from planc.cli.status import OK, exit_status
 from planc.diagnostics.render.screen import Screen
+from planc.layouts.nodes import MOST_GPUS
 
 if TYPE_CHECKING:
     from planc.check.rule import CheckContext
@@ -26,7 +27,7 @@ MESH_RULES = ("PL201", "PL202", "PL203", "PL204", "PL206", "PL209", "PL210")
 @click.command()
 @partial(inputs, words_needed=False)
 @click.option("--experts", type=click.IntRange(min=1), metavar="N", help="Number N experts, where no MODEL has some.")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), metavar="N", help="Show the node of each rank.")
+@click.option("--gpus-per-node", type=click.IntRange(1, MOST_GPUS), metavar="N", help="Show the node of each rank.")
 @click.option("--output-format", type=click.Choice(["text", "json", "svg"]), default="text", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Leave out nothing in the middle of a long picture.")
 @output_file
