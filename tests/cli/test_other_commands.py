@@ -21,7 +21,7 @@ def test_explain_prints_the_rules_own_documentation(word: str, planc: Planc) -> 
     assert result.out == f"kv-heads-not-divisible (PL301), error\n\n{all_codes()['PL301'].documentation}\n"
 
 
-@pytest.mark.parametrize(("word", "near"), [("PL3O1", "PL301"), ("kv-head-not-divisible", "kv-heads-not-divisible")])
+@pytest.mark.parametrize(("word", "near"), [("PL5O1", "PL501"), ("kv-head-not-divisible", "kv-heads-not-divisible")])
 def test_explain_knows_the_nearest_code(word: str, near: str, planc: Planc) -> None:
     result = planc("explain", word)
     assert (result.status, result.out) == (2, "")
