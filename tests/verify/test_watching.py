@@ -22,7 +22,7 @@ from planc.verify.watching import likeness
 
 
 class LosesGradients(ColwiseParallel):
-    """The right result, and on every rank its own summand of the input's gradient."""
+    """The right result, and a gradient of zero for the input."""
 
     def transform_inputs_pre_forward(self, module: Any, args: Any, kwargs: Any, mesh: Any) -> Any:
         return (args[0].detach() + 0 * args[0], *args[1:]), kwargs
