@@ -100,6 +100,7 @@ class Settings:
     rules: bool = True
     cache: bool = True
     trust_remote_code: bool = False
+    dtype: str | None = None
     gpus_per_node: int | None = None
 
     def __post_init__(self) -> None:
@@ -232,7 +233,11 @@ def _load(model: Spanned[str], settings: Settings, by_caller: bool) -> "Manifest
 
     try:
         return load_manifest(
-            model.value, cache=settings.cache, trust_remote_code=settings.trust_remote_code, factories=by_caller
+            model.value,
+            cache=settings.cache,
+            trust_remote_code=settings.trust_remote_code,
+            factories=by_caller,
+            dtype=settings.dtype,
         )
     except ModelError as error:
         return UnusableModel.code.found(error.message, span=model.span, help=error.help)

@@ -20,6 +20,7 @@ from planc.syntax.plan import SIZE_NAMES, Spanned
 _THEIR_RUNTIME = ("PL415", "PL606")
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
     from torch.optim import Optimizer
     from transformers.distributed import DistributedConfig
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from planc.resolve.resolved import ResolvedPlan
     from planc.verify.outcome import VerifyReport
     from planc.verify.trial import RankKind
+
+    # The name of an implementation, or a mapping from names of sub-configs ("" is the model) to them.
+    Implementation = str | Mapping[str, Any] | None
 
 
 def check(
@@ -105,14 +109,24 @@ def compile(
     world_size: int | None = None,
     target: str | None = None,
     ep_implementation: str | None = None,
+    dtype: "str | torch.dtype | None" = None,
     **sizes: int,
 ) -> "Program":
-    """The program of `plan` for `model`; arguments as for `check`.
+    """The program of `plan` for `model`; other arguments as for `check`.
 
-    Raises PlanError, with every finding, where there are errors, and ProgramError where a rule has no lowering.
+    `dtype` is for a model that will be in another one than its config says: parameters that stay in float32 there get
+    FSDP groups of their own. Raises PlanError, with every finding, where there are errors, ProgramError where a rule
+    has no lowering, and ValueError for a dtype that no model can have.
     """
+    from planc.model.choices import legal_dtype
+    from planc.model.errors import ModelError
+
     given = arguments("compile", model, ep_implementation, sizes)
-    return lowered(analyse(plan, given, Settings(world_size, target)))
+    try:
+        settings = Settings(world_size, target, dtype=legal_dtype(dtype))
+    except ModelError as error:
+        raise ValueError(error.message) from None
+    return lowered(analyse(plan, given, settings))
 
 
 def lowered(analysis: Analysis, dump_after: "DumpAfter | None" = None) -> "Program":
@@ -125,14 +139,23 @@ def lowered(analysis: Analysis, dump_after: "DumpAfter | None" = None) -> "Progr
     return lower(context.plan, context.resolved, context.manifest, dump_after)
 
 
-def apply(model: "nn.Module", program: "Program | str | Path | None" = None) -> "nn.Module":
+def apply(
+    model: "nn.Module",
+    program: "Program | str | Path | None" = None,
+    *,
+    dtype: "str | torch.dtype | None" = None,
+    attn_implementation: "Implementation" = None,
+    experts_implementation: "Implementation" = None,
+) -> "nn.Module":
     """Shard `model` in place as `program` (or its file, or the one that `planc apply … -- script` compiled) says.
 
-    Every process of the program's layout must call it. Raises RunError and ProgramError.
+    The model may be in another dtype than the one that the program was compiled for. `dtype` (None and `auto`: the one
+    that it has) and the implementations, as in `from_pretrained`, are put on it first. Every process of the program's
+    layout must call it. Raises RunError, with what is legal where an argument isn't, and ProgramError.
     """
     from planc.runtime.apply import apply as run
 
-    return run(model, program)
+    return run(model, program, _chosen(dtype, attn_implementation, experts_implementation))
 
 
 def from_pretrained(
@@ -141,9 +164,16 @@ def from_pretrained(
     *,
     checkpoint: str | Path | None = None,
     ep_implementation: str | None = None,
+    dtype: "str | torch.dtype | None" = None,
+    attn_implementation: "Implementation" = None,
+    experts_implementation: "Implementation" = None,
     **sizes: int,
 ) -> "nn.Module":
     """The model of a folder, sharded, with this rank's shards of its weights.
+
+    `dtype`, `attn_implementation` and `experts_implementation` are those of `from_pretrained` of transformers 5.24.0:
+    without a `dtype`, and with `auto`, the config's, or the checkpoint's where that names none; an implementation may
+    be a mapping from names of sub-configs. What `planc apply … -- script` was given holds where a call gives nothing.
 
     `plan` is a plan as for `check`, a program or a program's file; without it and without sizes, the program that
     `planc apply … -- script` compiled. Raises as `compile` and `apply`; in a run of several processes a RunError
@@ -154,24 +184,34 @@ def from_pretrained(
     from planc.runtime.pretrained import from_pretrained as load
 
     program: Program | str | Path | None = None
+    chosen = _chosen(dtype, attn_implementation, experts_implementation)
     if isinstance(plan, Program) or (isinstance(plan, str | Path) and is_program_file(plan)):
         program = plan
     elif plan is not None or sizes or PROGRAM_VARIABLE not in os.environ:
-        program = _compiled_on_a_rank(model, plan, ep_implementation, sizes)
-    return load(model, program, checkpoint)
+        program = _compiled_on_a_rank(model, plan, ep_implementation, sizes, chosen)
+    return load(model, program, checkpoint, chosen)
+
+
+def _chosen(dtype: object, attention: "Implementation", experts: "Implementation") -> dict[str, Any]:
+    return {"dtype": dtype, "attn_implementation": attention, "experts_implementation": experts}
 
 
 def _compiled_on_a_rank(
-    model: str | Path, plan: PlanLike, ep_implementation: str | None, sizes: Mapping[str, int]
+    model: str | Path,
+    plan: PlanLike,
+    ep_implementation: str | None,
+    sizes: Mapping[str, int],
+    chosen: Mapping[str, Any],
 ) -> "Program":
     """As `compile`; in a run of several processes a plan that one of them can't compile ends all of them."""
-    from planc.runtime.apply import session
+    from planc.runtime.apply import choices, session
     from planc.runtime.errors import RunError
 
     with session() as joined:
         try:
             given = arguments("from_pretrained", model, ep_implementation, sizes)
-            return lowered(analyse(plan, given, Settings(started_world_size())))
+            settings = Settings(started_world_size(), dtype=choices(chosen).dtype)
+            return lowered(analyse(plan, given, settings))
         except PlanError as error:
             if joined is None:
                 raise

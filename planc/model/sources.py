@@ -1,6 +1,7 @@
 """Manifests of models in every form that MODEL may take."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from planc.model import bundled
@@ -26,12 +27,14 @@ def load_manifest(
     cache: bool = True,
     trust_remote_code: bool = False,
     factories: bool = True,
+    dtype: str | None = None,
 ) -> Manifest:
     """The manifest of `model` (its forms and their precedence: `planc.model.source.find_source`).
 
     `config` are fields to put over those of the model's config. With `cache`, a manifest built once is read from the
     user's cache from then on; a factory's never is, since its code may change. Code that a model brings along runs
-    only with `trust_remote_code`; `package.module:factory` only with `factories`. Raises ModelError.
+    only with `trust_remote_code`; `package.module:factory` only with `factories`. `dtype` goes before the config's;
+    what a factory makes keeps its own. Raises ModelError.
     """
     source = find_source(model, config)
     if isinstance(source, FactorySource) and not factories:
@@ -42,6 +45,9 @@ def load_manifest(
     # What foreign code makes of a config isn't decided by the config alone.
     kept = Cache() if cache and not trust_remote_code else None
     manifest = _without_building(source, kept) or _build(source, kept, trust_remote_code)
+    if dtype not in (None, manifest.file.dtype) and isinstance(source, ConfigSource | NamedSource):
+        source = replace(source, overrides={**source.overrides, "dtype": dtype})
+        manifest = _without_building(source, kept) or _build(source, kept, trust_remote_code)
     return manifest.renamed(source.name)
 
 

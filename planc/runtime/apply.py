@@ -1,13 +1,16 @@
 """Applying a program to a model that is in memory or on the meta device, on this rank."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from planc.model.building.builder import build_manifest
+from planc.model.building.choosing import as_dtype, put_on
+from planc.model.choices import DTYPES, Choices
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
 from planc.program import errors as program_errors
@@ -23,20 +26,48 @@ PROGRAM_VARIABLE = "PLANC_PROGRAM"
 INPUT_ERRORS = (RunError, program_errors.ProgramError, ModelError)
 
 
-def apply(model: nn.Module, program: Program | str | Path | None = None) -> nn.Module:
+def apply(
+    model: nn.Module, program: Program | str | Path | None = None, chosen: Mapping[str, Any] | None = None
+) -> nn.Module:
     """Shard `model` in place as `program` says, and install its transforms; returns `model`.
 
     `program` is a compiled program or its file; without one it is the one that `planc apply … -- script` compiled.
-    The model may hold its weights (the same on every rank; each keeps its shards) or be on the meta device.
-    Raises `RunError` when the program was compiled for another model, or when the ranks don't agree; by then every
-    other rank was told, and ends as well.
+    The model may hold its weights (the same on every rank; each keeps its shards) or be on the meta device, and may be
+    in another dtype than the program was compiled for. `chosen` (see `choices`) is put on it first. Raises `RunError`
+    when the program was compiled for another model, or when the ranks don't agree; by then every other rank was told,
+    and ends as well.
     """
     with session() as joined:
         ready = find_program(program)
         _refuse_quantised(model)
+        put_on(model, choices(chosen or {}))
         # Facts that only a recorded forward shows are for checks; the hash is over the structure alone.
-        ready.require(Manifest(build_manifest(model, ready.model.name, trace=False)))
-        return shard(model, ready, joined)
+        manifest = Manifest(build_manifest(model, ready.model.name, trace=False))
+        require(ready, manifest, model)
+        return shard(model, ready, joined, manifest)
+
+
+def choices(arguments: Mapping[str, Any]) -> Choices:
+    """The dtype and the implementations to load with: of a call, else what `planc apply … -- script` was given.
+
+    Raises ModelError for what isn't legal.
+    """
+    return Choices.of(**arguments).over(Choices.from_environment())
+
+
+def require(program: Program, manifest: Manifest, model: nn.Module) -> None:
+    """As `Program.require`, of a model that may be in another dtype than the one that `program` was compiled for.
+
+    `manifest` is that of `model`. No operation depends on a dtype, but for FSDP2, which groups parameters that have
+    one; where a group has several it is refused.
+    """
+    if program.model.manifest != manifest.hash:
+        for name in DTYPES:
+            other = Manifest(build_manifest(model, manifest.file.name, trace=False, as_if=as_dtype(name)))
+            if other.hash == program.model.manifest:
+                manifest = other
+                break
+    program.require(manifest)
 
 
 def _refuse_quantised(model: nn.Module) -> None:
@@ -49,8 +80,8 @@ def _refuse_quantised(model: nn.Module) -> None:
         )
 
 
-def shard(model: nn.Module, program: Program, joined: Session | None) -> nn.Module:
-    """Apply `program` to the model that it was compiled for, after all ranks agreed."""
+def shard(model: nn.Module, program: Program, joined: Session | None, manifest: Manifest) -> nn.Module:
+    """Apply `program` to the model that it was compiled for, after all ranks agreed on it and on the model's facts."""
     if joined is None:
         if program.layout.world_size > 1:
             raise RunError(
@@ -58,7 +89,7 @@ def shard(model: nn.Module, program: Program, joined: Session | None) -> nn.Modu
                 "`planc apply MODEL PLAN -- script.py`, or with torchrun"
             )
         return model
-    joined.agree(program.layout.world_size, program.hash, program.model.manifest)
+    joined.agree(program.layout.world_size, program.hash, manifest.hash)
     return apply_operations(model, program.operations, joined.meshes(program.layout))
 
 

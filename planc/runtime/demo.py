@@ -47,10 +47,11 @@ def run(plan: Path) -> None:
         if joined is None:
             raise RunError("the demo's ranks are started by `planc demo`")
         model = build_model(MODEL, config=SMALL).float()
-        program = compile_for(model, plan)
+        manifest = Manifest(build_manifest(model, name=MODEL))
+        program = compile_for(manifest, plan)
         source = RandomWeights({name: tuple(t.shape) for name, t in model.state_dict().items()}, std=STD)
         reference = filled(copy.deepcopy(model), source)
-        sharded = filled(shard(model, program, joined), source)
+        sharded = filled(shard(model, program, joined, manifest), source)
         own = joined.meshes(program.layout).rank("fsdp")
         error = relative(logits(sharded, sample(own)), logits(reference, sample(own)))
         rows: list[Any] | None = [None] * joined.place.world_size if joined.place.rank == 0 else None
@@ -60,12 +61,11 @@ def run(plan: Path) -> None:
         joined.close()
 
 
-def compile_for(model: nn.Module, plan: Path) -> Program:
-    """The program of a plan file for this very model; every rank compiles the same one."""
+def compile_for(manifest: Manifest, plan: Path) -> Program:
+    """The program of a plan file for the model of `manifest`; every rank compiles the same one."""
     parsed, _ = parse_plan(str(plan))
     if parsed is None:
         raise RunError(f"`{plan}` can't be read")
-    manifest = Manifest(build_manifest(model, name=MODEL))
     return lower(parsed, resolve(parsed, manifest, derive_layout(parsed)), manifest)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,9 +15,11 @@ from transformers.utils import CONFIG_NAME, GENERATION_CONFIG_NAME
 from planc.model.building.builder import build_model
 from planc.model.building.configs import first_line
 from planc.model.building.precision import kept_in_float32
+from planc.model.building.reading import config_names_dtype
+from planc.model.choices import Choices
 from planc.model.sources import load_manifest
 from planc.program.program import Program
-from planc.runtime.apply import find_program, session, shard
+from planc.runtime.apply import choices, find_program, require, session, shard
 from planc.runtime.checkpoint.converted import ConvertedSource, ties_of
 from planc.runtime.checkpoint.dequantising import forget_quantization
 from planc.runtime.checkpoint.quantisation import in_config, method_name
@@ -27,7 +29,7 @@ from planc.runtime.interpreter.holders import Holders
 from planc.runtime.loading import Loaded, Progress, bytes_held, load_weights, materialise_rest
 from planc.runtime.memory import refuse_too_large, sharing
 from planc.runtime.session import Session
-from planc.runtime.sources import RandomWeights, TensorSource
+from planc.runtime.sources import RandomWeights, TensorSource, stored_dtype
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,19 @@ class Prepared:
 
 
 def from_pretrained(
-    model: str | Path, program: Program | str | Path | None = None, checkpoint: str | Path | None = None
+    model: str | Path,
+    program: Program | str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    chosen: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """The model of a folder, sharded, with this rank's shards of its weights, in evaluation mode.
 
-    `checkpoint` is a folder of safetensors where `model` isn't one. `program` as for `apply`. Each rank reads its own
-    shards only. Raises `RunError` with the same message on every rank.
+    `checkpoint` is a folder of safetensors where `model` isn't one. `program` and `chosen` as for `apply`. Each rank
+    reads its own shards only. Raises `RunError` with the same message on every rank.
     """
     with session() as joined:
         folder = Path(checkpoint if checkpoint is not None else model)
-        return prepare(str(model), find_program(program), joined, folder).model
+        return prepare(str(model), find_program(program), joined, folder, asked=choices(chosen or {})).model
 
 
 def prepare(
@@ -62,17 +67,20 @@ def prepare(
     checkpoint: Path | None,
     progress: Progress | None = None,
     seed: int = 0,
+    asked: Choices | None = None,
 ) -> Prepared:
     """Build on the meta device, apply, materialise, load; random weights where there is no checkpoint."""
     started = perf_counter()
-    program.require(load_manifest(model))
-    built = in_loading_dtypes(build_model(model))
+    chosen = settled(model, checkpoint, asked or Choices())
+    built = in_loading_dtypes(build_model(model, choices=chosen))
+    manifest = load_manifest(model, dtype=chosen.dtype)
+    require(program, manifest, built)
     quantised = in_config(built.config.to_dict()) if isinstance(built, PreTrainedModel) else None
     source = weights(built, checkpoint, seed)
     read_generation_config(built, [folder for folder in (checkpoint, Path(model)) if folder is not None])
     if joined is None or joined.place.rank == 0:
         tell_quantisation(quantised, source)
-    built = shard(built, program, joined)
+    built = shard(built, program, joined, manifest)
     device = joined.device if joined is not None else torch.device("cpu")
     refuse_too_large(bytes_held(built), device, sharing(device))
     applied = perf_counter()
@@ -82,6 +90,13 @@ def prepare(
     materialise_rest(built, device)
     built.eval()
     return Prepared(built, joined, loaded, bytes_held(built), applied - started, perf_counter() - applied)
+
+
+def settled(model: str, checkpoint: Path | None, asked: Choices) -> Choices:
+    """`asked` with the dtype of the checkpoint where neither they nor the config names one, as transformers has it."""
+    if asked.dtype is not None or checkpoint is None or not checkpoint.is_dir() or config_names_dtype(model):
+        return asked
+    return replace(asked, dtype=stored_dtype(checkpoint))
 
 
 def weights(model: nn.Module, checkpoint: Path | None, seed: int) -> TensorSource:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from planc.model.choices import Choices
 from planc.program.program import Program
 from planc.runtime.apply import session
 from planc.runtime.errors import RunError
@@ -36,6 +37,13 @@ class Job:
     save: str | None = None
     as_json: bool = False
     seed: int = 0
+    dtype: str | None = None
+    attn_implementation: str | None = None
+    experts_implementation: str | None = None
+
+    @property
+    def choices(self) -> Choices:
+        return Choices(self.dtype, self.attn_implementation, self.experts_implementation)
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,8 @@ def run_job(job: Job) -> int:
     with session() as joined:
         checkpoint = Path(job.checkpoint) if job.checkpoint is not None else None
         progress = _progress if joined is None or joined.place.rank == 0 else None
-        prepared = prepare(job.model, Program.load(Path(job.program)), joined, checkpoint, progress, job.seed)
+        program = Program.load(Path(job.program))
+        prepared = prepare(job.model, program, joined, checkpoint, progress, job.seed, job.choices)
         report = _run(prepared, job)
         if job.save is not None:
             _save(prepared.model, Path(job.save))

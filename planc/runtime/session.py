@@ -121,7 +121,8 @@ class Session:
                 self.store,
                 f"the program is for {world_size} processes (its layout), but {self.place.world_size} were started",
             )
-        if self._own is not None and (self._own.program, self._own.manifest) == (program, manifest):
+        # A second model may be in another dtype, which makes it another manifest.
+        if self._own is not None and self._own.program == program:
             return
         if self._own is not None:
             raise stop(self.store, "one run can't apply two programs: start the script once for each")

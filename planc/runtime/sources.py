@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from planc.model.choices import DTYPES as PLAIN_FLOATS
 from planc.program.placements import Interval, Region
 from planc.runtime.checkpoint.dtypes import DTYPES
 from planc.runtime.checkpoint.headers import Header, read_header
@@ -118,6 +119,19 @@ def read_headers(folder: Path) -> dict[str, Header]:
         file: replace(header, tensors={n: t for n, t in header.tensors.items() if index.get(n, file) == file})
         for file, header in found.items()
     }
+
+
+def stored_dtype(folder: Path) -> str | None:
+    """The dtype in which transformers loads a checkpoint whose config names none; None for torch's default.
+
+    That of the first tensor, by name, of the first file that is a plain float. Source: `_get_dtype` and
+    `get_state_dict_dtype` in `transformers/modeling_utils.py` (5.24.0).
+    """
+    headers = read_headers(folder)
+    tensors = headers[min(headers)].tensors
+    stored = (DTYPES.get(tensors[name].dtype) for name in sorted(tensors))
+    names = (str(dtype).removeprefix("torch.") for dtype in stored if dtype is not None)
+    return next((name for name in names if name in PLAIN_FLOATS), None)
 
 
 def read_region(source: Any, dims: Sequence[Sequence[Interval]]) -> Tensor:

@@ -364,3 +364,22 @@ def test_manifest_lists_bundled_models(planc: Planc) -> None:
     assert (result.status, result.err) == (0, "")
     assert ["qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B"] in [line.split() for line in result.out.splitlines()]
     assert planc("manifest").status == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "legal"),
+    [
+        ("--dtype", "bf16", ["'auto', 'bfloat16', 'float16', 'float32', 'float64'"]),
+        ("--attn-implementation", "flash", ["legal are eager, ", "flash_attention_2", "flex_attention", "sdpa"]),
+        (
+            "--experts-implementation",
+            "grouped",
+            ["legal are batched_mm, deepgemm, deepgemm_megamoe, eager, grouped_mm"],
+        ),
+    ],
+)
+def test_apply_refuses_what_no_model_is_loaded_with(option: str, value: str, legal: list[str], planc: Planc) -> None:
+    result = planc("apply", "qwen3-0.6b", "--tp-size", 2, option, value)
+    assert (result.status, result.out) == (2, "")
+    assert f"Invalid value for '{option}'" in result.err
+    assert all(words in result.err for words in legal)

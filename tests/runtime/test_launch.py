@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from planc.runtime.launch import launch
 from tests.runtime.models import batch, build
@@ -80,6 +81,32 @@ def test_a_script_finds_its_program(folder: Path, tmp_path: Path) -> None:
     logits, gradient = torch.load(target)
     torch.testing.assert_close(logits, expected.detach(), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(gradient, model.model.layers[0].mlp.down_proj.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_a_script_finds_what_was_chosen(folder: Path, tmp_path: Path) -> None:
+    """Without choices of its own; the program is compiled for the dtype."""
+    script = tmp_path / "look.py"
+    script.write_text(
+        "import sys, planc\n"
+        "model = planc.from_pretrained(sys.argv[1])\n"
+        "print(model.dtype, model.config._attn_implementation, model.config._experts_implementation)\n"
+    )
+    chosen = ["--dtype", "bfloat16", "--attn-implementation", "eager", "--experts-implementation", "batched_mm"]
+    run = planc("apply", folder, "--tp-size", 2, *chosen, "--", script, folder)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == ["torch.bfloat16 eager batched_mm"] * 2
+
+
+def test_apply_loads_in_another_dtype(folder: Path, tmp_path: Path) -> None:
+    """Half the bytes are held, and saved."""
+    run = planc("apply", folder, "--tp-size", 2, "--dtype", "bfloat16", "--save", tmp_path / "saved", "--json")
+    assert run.returncode == 0, run.stderr
+    model = build("llama")
+    expected = {name: tensor.bfloat16() for name, tensor in model.state_dict().items()}
+    found = load_file(tmp_path / "saved" / "model.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["dtype"] == "bfloat16"
 
 
 def test_a_damaged_checkpoint_is_told_once(folder: Path, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from planc.cli.status import OK, USAGE, exit_status
 from planc.diagnostics.diagnostic import Report
 from planc.diagnostics.render import render
 from planc.diagnostics.render.screen import Screen
+from planc.model.choices import AUTO, DTYPES, Choices, legal_dtype
+from planc.model.errors import ModelError
 
 if TYPE_CHECKING:
     from planc.program.program import Program
@@ -41,9 +43,32 @@ class WithScript(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- SCRIPT ARGS...]"]
 
 
+def _known(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The name of an implementation that transformers knows; raises click.BadParameter with those that it does."""
+    if value is not None:
+        from planc.model.building.choosing import require_legal
+
+        try:
+            require_legal(Choices(**{str(param.name): value}))
+        except ModelError as error:
+            raise click.BadParameter(error.message, ctx, param) from None
+    return value
+
+
 @click.command(cls=WithScript)
 @inputs
 @click.option("--checkpoint", type=click.Path(), metavar="DIR", help="Load the weights of this folder.")
+@click.option(
+    "--dtype",
+    type=click.Choice((AUTO, *DTYPES)),
+    default=AUTO,
+    show_default=True,
+    help="Of the parameters; `auto` is the config's, else the checkpoint's.",
+)
+@click.option("--attn-implementation", callback=_known, metavar="NAME", help="How attention is computed (`sdpa`, …).")
+@click.option(
+    "--experts-implementation", callback=_known, metavar="NAME", help="How experts are computed (`grouped_mm`, …)."
+)
 @click.option("--random-weights", is_flag=True, help="Random weights, where MODEL is a folder with some.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random weights and of the sample batch.")
 @click.option(
@@ -58,12 +83,14 @@ def command(given: Inputs, checkpoint: str | None, random_weights: bool, nproc: 
 
     Under torchrun this process is one of the ranks; by itself it starts them on this machine. The plan is checked and
     compiled before any rank starts. After `--`, a script that calls `planc.from_pretrained` or `planc.apply` runs on
-    each rank and finds the compiled program there.
+    each rank and finds the compiled program there, and the dtype and the implementations that were chosen here.
     """
     if nproc is not None and "RANK" in os.environ:
         raise click.UsageError("--nproc starts ranks, but a launcher (RANK is set) has started this one already")
     started = int(os.environ["WORLD_SIZE"]) if os.environ.get("WORLD_SIZE", "").isdigit() else nproc
-    given = replace(given, settings=replace(given.settings, world_size=given.settings.world_size or started))
+    options["dtype"] = legal_dtype(options["dtype"])
+    world_size = given.settings.world_size or started
+    given = replace(given, settings=replace(given.settings, world_size=world_size, dtype=options["dtype"]))
     report, program, faults = compiled(given)
     if program is None:
         status = exit_status([report]) or USAGE
@@ -169,7 +196,8 @@ def become_rank(job: "Job", script: list[str] | None) -> int:
     if script is not None:
         import subprocess
 
-        return subprocess.run([sys.executable, *script], env={**os.environ, PROGRAM_VARIABLE: job.program}).returncode
+        environment = {**os.environ, PROGRAM_VARIABLE: job.program, **job.choices.to_environment()}
+        return subprocess.run([sys.executable, *script], env=environment).returncode
     try:
         return run_job(job)
     except RunError as error:
@@ -183,5 +211,5 @@ def start_ranks(job: "Job", count: int, script: list[str] | None, folder: Path) 
     path = folder / "job.json"
     path.write_text(json.dumps(asdict(job)))
     arguments = script if script is not None else [*MODULE, "planc.runtime.rank", str(path)]
-    environment = {"PLANC_PROGRAM": job.program, "PLANC_LAUNCHER_TELLS": "1"}
+    environment = {"PLANC_PROGRAM": job.program, "PLANC_LAUNCHER_TELLS": "1", **job.choices.to_environment()}
     return launch(count, [sys.executable, *arguments], environment)

@@ -18,6 +18,7 @@ from planc.model.building.plain import plain
 from planc.model.building.precision import kept_in_float32
 from planc.model.building.quantization import quantization
 from planc.model.building.reading import call_factory, named_config, read_config
+from planc.model.choices import Choices
 from planc.model.errors import ModelError
 from planc.model.manifest import ManifestFile, Plans
 from planc.model.source import ConfigSource, FactorySource, ManifestSource, NamedSource, Source, find_source
@@ -33,31 +34,43 @@ def build(source: Source, *, trust_remote_code: bool = False) -> ManifestFile:
 
 
 def build_model(
-    model: Source | str, *, config: Mapping[str, Any] | None = None, trust_remote_code: bool = False
+    model: Source | str,
+    *,
+    config: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    choices: Choices | None = None,
 ) -> nn.Module:
-    """The model on the meta device; `model` may be any form of MODEL. Raises ModelError."""
+    """The model on the meta device; `model` may be any form of MODEL. Raises ModelError.
+
+    `choices` are a dtype and implementations that go before what the config says.
+    """
     source = find_source(model, config) if isinstance(model, str) else model
     match source:
         case ManifestSource():
             raise ModelError(f"`{source.name}` is a manifest: no model can be built from one")
         case FactorySource():
-            return call_factory(source)
+            return call_factory(source, choices)
         case ConfigSource():
-            return instantiate(read_config(source, trust_remote_code), source.name, trust_remote_code)
+            return instantiate(read_config(source, trust_remote_code), source.name, trust_remote_code, choices)
         case NamedSource():
-            return instantiate(named_config(source, trust_remote_code), source.name, trust_remote_code)
+            return instantiate(named_config(source, trust_remote_code), source.name, trust_remote_code, choices)
 
 
-def build_manifest(model: nn.Module, name: str, *, trace: bool = True) -> ManifestFile:
+def build_manifest(
+    model: nn.Module, name: str, *, trace: bool = True, as_if: torch.dtype | None = None
+) -> ManifestFile:
     """The facts of `model`, called `name`. Reads shapes and attributes, never the values of a weight.
 
     A model on any device will do; parameters on the meta device get the dtype that loading would give them. Without
-    `trace` no forward is watched, and the facts that only a forward shows are missing.
+    `trace` no forward is watched, and the facts that only a forward shows are missing. With `as_if` they are the facts
+    of the same model in that dtype.
     """
     config = getattr(model, "config", None)
-    in_float32 = kept_in_float32(model)
+    in_float32 = kept_in_float32(model, as_if)
 
     def dtype(full_name: str, parameter: nn.Parameter) -> str:
+        if as_if is not None and parameter.is_floating_point() and parameter.itemsize > 1:
+            return "float32" if in_float32(full_name) else plain(as_if)
         return "float32" if parameter.is_meta and in_float32(full_name) else plain(parameter.dtype)
 
     parameters = dict(model.named_parameters(remove_duplicate=False))

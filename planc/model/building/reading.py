@@ -17,10 +17,12 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from planc.model import bundled
+from planc.model.building.choosing import put_on
 from planc.model.building.configs import build_config, first_line, remote_config
 from planc.model.building.instantiate import instantiate, on_meta
+from planc.model.choices import Choices
 from planc.model.errors import ModelError
-from planc.model.source import ConfigSource, FactorySource, NamedSource, cached_config, read_json
+from planc.model.source import ConfigSource, FactorySource, NamedSource, cached_config, find_source, read_json
 
 
 def read_config(source: ConfigSource, trust_remote_code: bool) -> PreTrainedConfig:
@@ -50,9 +52,24 @@ def named_config(source: NamedSource, trust_remote_code: bool) -> PreTrainedConf
     )
 
 
-def call_factory(source: FactorySource) -> nn.Module:
+def config_names_dtype(model: str) -> bool:
+    """Whether transformers takes the dtype of `model` from its config; else a checkpoint decides. Raises ModelError.
+
+    Source: `_get_dtype` in `transformers/modeling_utils.py` (5.24.0). What a factory makes has its dtype already.
+    """
+    match find_source(model):
+        case ConfigSource() as source:
+            return read_config(source, trust_remote_code=False).dtype is not None
+        case NamedSource() as source:
+            return named_config(source, trust_remote_code=False).dtype is not None
+        case _:
+            return True
+
+
+def call_factory(source: FactorySource, choices: Choices | None = None) -> nn.Module:
     """What the user's factory makes under the meta device: a module, or a transformers config to build from.
 
+    A module that is made already gets the dtype and the implementations of `choices` afterwards.
     Imports the module that the user named, also from the current folder. Raises ModelError.
     """
     with _current_folder_importable():
@@ -69,9 +86,11 @@ def call_factory(source: FactorySource) -> nn.Module:
         except Exception as error:
             raise ModelError(f"`{source.name}` raised {type(error).__name__}: {first_line(error)}") from error
     if isinstance(made, PreTrainedConfig):
-        return instantiate(made, source.name)
+        return instantiate(made, source.name, choices=choices)
     if not isinstance(made, nn.Module):
         raise ModelError(f"`{source.name}` returned a {type(made).__name__}, not a torch.nn.Module")
+    if choices is not None:
+        put_on(made, choices)
     return made
 
 

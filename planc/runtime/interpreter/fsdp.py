@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from planc.ir.operations import WrapFsdp
+from planc.runtime.errors import ApplicationError
 from planc.runtime.interpreter.application import Application, handles
 
 
@@ -19,6 +20,7 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
     """
     modules = [application.module(name) for name in operation.modules]
     modules.extend(sharing(modules, application.model))
+    _refuse_several_dtypes(modules, application.model)
     options: dict[str, Any] = {}
     if operation.reshard_after_forward is not None:
         options["reshard_after_forward"] = operation.reshard_after_forward
@@ -38,6 +40,32 @@ def wrap_fsdp(operation: WrapFsdp, application: Application) -> None:
     if "" in operation.modules:
         # transformers' generation looks at it: ranks must go on together.
         application.model._is_fsdp_managed_module = True  # type: ignore[assignment]
+
+
+def _refuse_several_dtypes(modules: list[nn.Module], model: nn.Module) -> None:
+    """Refuse a group whose trained parameters have several dtypes, which FSDP2 does at the first forward.
+
+    Those that stay in float32 beside others have groups of their own in a program compiled for that dtype.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    kinds: dict[torch.dtype, str] = {}
+    for parameter in own_parameters(modules):
+        if parameter.requires_grad and parameter.is_floating_point():
+            kinds.setdefault(parameter.dtype, names.get(id(parameter), "?"))
+    if len(kinds) > 1:
+        told = " and ".join(f"`{name}` is {str(dtype).removeprefix('torch.')}" for dtype, name in kinds.items())
+        raise ApplicationError(
+            f"FSDP can't shard parameters of several dtypes as one group: {told}. Compile the plan for "
+            "the dtype of the model: `planc.compile(..., dtype=...)`, or `planc apply --dtype`"
+        )
+
+
+def own_parameters(modules: list[nn.Module]) -> Iterator[nn.Parameter]:
+    """The parameters of a group to be: of `modules` and what is in them, but for groups that are there already."""
+    for module in modules:
+        yield from (parameter for parameter in module._parameters.values() if parameter is not None)
+        children = [child for child in module.children() if not isinstance(child, FSDPModule)]
+        yield from own_parameters(children)
 
 
 def sharing(modules: list[nn.Module], model: nn.Module) -> Iterator[nn.Module]:
