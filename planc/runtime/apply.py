@@ -16,6 +16,7 @@ from planc.model.manifest import Manifest
 from planc.program import errors as program_errors
 from planc.program.program import Program
 from planc.runtime.errors import RunError
+from planc.runtime.first_forwards import watch
 from planc.runtime.interpreter import apply_operations
 from planc.runtime.session import Place, Session, stop_on_uncaught_errors
 from planc.styles import modules
@@ -90,7 +91,9 @@ def shard(model: nn.Module, program: Program, joined: Session | None, manifest: 
             )
         return model
     joined.agree(program.layout.world_size, program.hash, manifest.hash)
-    return apply_operations(model, program.operations, joined.meshes(program.layout))
+    apply_operations(model, program.operations, joined.meshes(program.layout))
+    watch(model, program, joined)
+    return model
 
 
 @contextmanager
