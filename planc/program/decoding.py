@@ -15,8 +15,9 @@ from planc.layouts.placement import Partial, Placement, Replicate, Shard, Stride
 from planc.model import ranges
 from planc.program.encoding import Entry, Group, encode, expand, expand_numbers, in_canonical_order
 from planc.program.errors import ProgramError
-from planc.program.program import Instruction, ModelIdentity, Program, Provenance, canonical
+from planc.program.program import CarriedPlans, Instruction, ModelIdentity, Program, Provenance, canonical
 from planc.syntax.limits import MAX_DIGITS
+from planc.syntax.plan import PlanKind
 from planc.syntax.wording import shown
 
 _PLACEMENT = re.compile(r"(?:(?P<kind>[RP])|S\((?P<dim>-?\d{1,2})(?:, parts=(?P<parts>\d{1,6}))?\))")
@@ -60,6 +61,12 @@ class _Rule(_File):
     style: str
 
 
+class _Plans(_File):
+    merged: dict[PlanKind, dict[str, str]]
+    given: dict[PlanKind, dict[str, str]]
+    options: dict[str, bool]
+
+
 class _Group(_File):
     plan: Literal["pp", "tp", "ep", "fsdp"]
     at: tuple[str, ...] = ()
@@ -72,6 +79,7 @@ class _ProgramFile(_File):
     hash: str
     layout: _Layout
     model: _Model
+    plans: _Plans | None = None
     rules: tuple[_Rule, ...]
     groups: tuple[_Group, ...]
 
@@ -138,7 +146,12 @@ def _program(file: _ProgramFile) -> Program:
         if operation in seen:
             raise ValueError(f"`{operation.op}` stands twice: {shown(str(canonical(encode(operation)), 'utf-8'))}")
         seen.add(operation)
-    return Program(Layout(**file.layout.model_dump()), ModelIdentity(**file.model.model_dump()), instructions)
+    return Program(
+        Layout(**file.layout.model_dump()),
+        ModelIdentity(**file.model.model_dump()),
+        instructions,
+        plans=CarriedPlans(**file.plans.model_dump()) if file.plans is not None else CarriedPlans(),
+    )
 
 
 def _instructions(file: _ProgramFile, rules: list[Provenance]) -> Iterator[Instruction]:

@@ -9,6 +9,7 @@ from planc.diagnostics.codes import Code, define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
 from planc.layouts.layout import Layout
 from planc.model.manifest import Manifest
+from planc.program.program import CarriedPlans
 from planc.resolve.resolved import Assignment, ResolvedPlan
 from planc.resolve.resolver import PLANS, resolve
 from planc.styles.registry import create
@@ -66,15 +67,30 @@ def export(plan: Plan, resolved: ResolvedPlan, manifest: Manifest) -> Export:
     return Export(fields, tuple(_finding(rule, why, names) for (rule, why), names in findings.items()))
 
 
+def carried(plan: Plan, resolved: ResolvedPlan) -> CarriedPlans:
+    """The plans of `plan` as transformers keeps them on a model: one style for each name with `*` for layer numbers.
+
+    Merged as in `DistributedMixin._resolve_parallel_plans`: the model's rules, those for names that this model doesn't
+    have included, and the user's over them. A name whose layers differ stands for none of them and is left out.
+    """
+    given: dict[PlanKind, dict[str, str]] = {}
+    merged: dict[PlanKind, dict[str, str]] = {}
+    for kind in PLANS:
+        given[kind] = {key: style for key, style, _ in _by_key(kind, resolved) if style is not None}
+        rules = resolved.rules.get(kind, ())
+        inert = (rule for rule in rules if rule.origin == "model" and not resolved.matches.get(rule))
+        merged[kind] = {rule.key.text: rule.style.name for rule in inert}
+        for key, winners in _winners(kind, resolved).items():
+            styles = {rule.style.name for rule in winners}
+            if len(styles) == 1:
+                merged[kind][key] = next(iter(styles))
+    options = {name: bool(plan.options[name].value) for name in OPTIONS if name in plan.options}
+    return CarriedPlans(merged, {kind: rules for kind, rules in given.items() if rules}, options)
+
+
 def _by_key(kind: PlanKind, resolved: ResolvedPlan) -> Iterator[tuple[str, str | None, list[tuple[PlanRule, str]]]]:
     """For each key of transformers that a user's rule reaches: its style, or the rules that can't be carried."""
-    strongest: dict[str, PlanRule] = {}
-    for rule in resolved.rules.get(kind, ()):
-        strongest.update(dict.fromkeys(resolved.matches.get(rule, ()), rule))
-    groups: dict[str, list[PlanRule]] = defaultdict(list)
-    for name, rule in strongest.items():
-        groups[generic_name(name)].append(rule)
-    for key, winners in groups.items():
+    for key, winners in _winners(kind, resolved).items():
         users = [rule for rule in dict.fromkeys(winners) if rule.origin == "user"]
         styles = {_plain(rule.style, kind) for rule in winners}
         if not users:
@@ -86,6 +102,17 @@ def _by_key(kind: PlanKind, resolved: ResolvedPlan) -> Iterator[tuple[str, str |
             yield key, None, [(rule, f"transformers can't tell the layers of `{key}` apart") for rule in users]
         else:
             yield key, next(iter(styles)), []
+
+
+def _winners(kind: PlanKind, resolved: ResolvedPlan) -> Mapping[str, list[PlanRule]]:
+    """For each key of transformers the strongest rule of every name that it stands for."""
+    strongest: dict[str, PlanRule] = {}
+    for rule in resolved.rules.get(kind, ()):
+        strongest.update(dict.fromkeys(resolved.matches.get(rule, ()), rule))
+    groups: dict[str, list[PlanRule]] = defaultdict(list)
+    for name, rule in strongest.items():
+        groups[generic_name(name)].append(rule)
+    return groups
 
 
 def _plain(style: StyleUse, kind: PlanKind) -> str | None:

@@ -8,6 +8,7 @@ from planc.model.manifest import Manifest
 from planc.program.compilation import Compilation
 from planc.program.errors import ProgramError
 from planc.program.experts import shard_experts
+from planc.program.export import carried
 from planc.program.fsdp import wrap_fsdp
 from planc.program.passes import DumpAfter, Pass, run
 from planc.program.program import ModelIdentity, Program
@@ -36,7 +37,8 @@ def lower(plan: Plan, resolved: ResolvedPlan, manifest: Manifest, dump_after: Du
     identity = ModelIdentity(manifest.file.name, manifest.file.class_name, manifest.hash)
     compilation = Compilation(plan, resolved, manifest)
     _refuse_sizes_without_a_plan(compilation)
-    program = run(PASSES, Program(resolved.layout, identity), compilation, dump_after)
+    start = Program(resolved.layout, identity, plans=carried(plan, resolved))
+    program = run(PASSES, start, compilation, dump_after)
     if compilation.faults:
         raise ProgramError("the plan can't be compiled for this model", tuple(compilation.faults))
     return program

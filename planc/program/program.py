@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +16,7 @@ from planc.program.errors import ProgramError, by_kind
 if TYPE_CHECKING:
     from planc.ir.operations import Operation
     from planc.model.manifest import Manifest
+    from planc.syntax.plan import PlanKind
 
 FORMAT_VERSION = 1
 # What an instruction is part of, in the order of application.
@@ -52,6 +53,19 @@ class ModelIdentity:
     manifest: str
 
 
+@dataclass(frozen=True, slots=True)
+class CarriedPlans:
+    """The plans as transformers keeps them on a model that it sharded, keys with `*`; nothing that runs needs them.
+
+    `merged` are the model's rules with the user's over them, `given` the user's alone, `options` those of
+    `DistributedConfig` beside sizes.
+    """
+
+    merged: Mapping[PlanKind, Mapping[str, str]] = field(default_factory=dict)
+    given: Mapping[PlanKind, Mapping[str, str]] = field(default_factory=dict)
+    options: Mapping[str, bool] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Program:
     """A program in memory.
@@ -64,6 +78,7 @@ class Program:
     model: ModelIdentity
     instructions: tuple[Instruction, ...] = ()
     format_version: int = FORMAT_VERSION
+    plans: CarriedPlans = CarriedPlans()
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -72,7 +87,7 @@ class Program:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 (hex) over what the program does and to which model: not over names, files and lines."""
+        """SHA-256 (hex) over what the program does and to which model: not over names, files, lines and `plans`."""
         from planc.program.encoding import encode_groups
 
         groups, _ = encode_groups(self.instructions, provenance=False)
@@ -95,6 +110,8 @@ class Program:
             "layout": _layout_to_json(self.layout),
             "model": asdict(self.model),
         }
+        if self.plans != CarriedPlans():
+            head["plans"] = asdict(self.plans)
         lines = [f' "{key}": {canonical(value).decode()},' for key, value in head.items()]
         lines += [' "rules": [', _lines([asdict(rule) for rule in rules], "  "), " ],", ' "groups": [']
         lines.append(",\n".join(_group_text(group) for group in groups))

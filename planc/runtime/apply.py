@@ -18,6 +18,7 @@ from planc.program.program import Program
 from planc.runtime.errors import RunError
 from planc.runtime.first_forwards import watch
 from planc.runtime.interpreter import apply_operations
+from planc.runtime.marking import mark
 from planc.runtime.session import Place, Session, stop_on_uncaught_errors
 from planc.styles import modules
 
@@ -91,7 +92,9 @@ def shard(model: nn.Module, program: Program, joined: Session | None, manifest: 
             )
         return model
     joined.agree(program.layout.world_size, program.hash, manifest.hash)
-    apply_operations(model, program.operations, joined.meshes(program.layout))
+    meshes = joined.meshes(program.layout)
+    apply_operations(model, program.operations, meshes)
+    mark(model, program, meshes)
     watch(model, program, joined)
     return model
 

@@ -75,6 +75,7 @@ def prepare(
     built = in_loading_dtypes(build_model(model, choices=chosen))
     manifest = load_manifest(model, dtype=chosen.dtype)
     require(program, manifest, built)
+    name_after(built, model)
     quantised = in_config(built.config.to_dict()) if isinstance(built, PreTrainedModel) else None
     source = weights(built, checkpoint, seed)
     read_generation_config(built, [folder for folder in (checkpoint, Path(model)) if folder is not None])
@@ -127,6 +128,12 @@ def read_generation_config(model: nn.Module, folders: Sequence[Path]) -> None:
         model.generation_config = GenerationConfig.from_pretrained(file.parent, config_file_name=file.name, **of_model)
     except Exception as error:  # damaged or foreign content makes it raise many kinds
         raise CheckpointError(f"`{file}` is no generation config: {first_line(error)}") from error
+
+
+def name_after(model: nn.Module, folder: str) -> None:
+    """Tell `model` where it comes from, as transformers' loader does: adapters and model cards name it as base."""
+    if isinstance(model, PreTrainedModel):
+        model.name_or_path = model.config.name_or_path = folder
 
 
 def tell_quantisation(config: Mapping[str, Any] | None, source: TensorSource) -> None:

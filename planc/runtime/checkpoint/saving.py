@@ -18,6 +18,7 @@ import torch.distributed as dist
 from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor, nn
 
+from planc.program.placements import whole
 from planc.runtime.apply import session
 from planc.runtime.checkpoint.conversion import Made, from_model, is_of_transformers
 from planc.runtime.checkpoint.distributed import WRITER, ShardedTensors
@@ -91,6 +92,22 @@ def saved_tensors(model: Any) -> dict[str, Tensor]:
     shapes: dict[str, Any] = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
     kept = remove_tied_weights_from_state_dict(shapes, model)
     return {name: state[name] for name in kept}
+
+
+def gather_on_writer(model: Any, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    """All of `state_dict` of a sharded model on the CPU of rank 0, nothing on other ranks; every rank calls it.
+
+    Of tied weights the one that is saved.
+    """
+    saved, known = saved_tensors(model), model.state_dict().keys()
+    kept = {name: value for name, value in state_dict.items() if name in saved or name not in known}
+    tensors = ShardedTensors({name: value for name, value in kept.items() if isinstance(value, Tensor)})
+    gathered: dict[str, Any] = {}
+    for name in tensors.shares:
+        tensor = tensors.read(name, whole(tensors.share(name).shape))
+        if tensors.is_writer:
+            gathered[name] = tensor
+    return {**kept, **gathered} if tensors.is_writer else {}
 
 
 def plan_files(model: Any, tensors: ShardedTensors, max_shard_size: int | str) -> Files:
