@@ -44,6 +44,9 @@ _SEEDS = (0, 1, 2)
 # wrong shards of quantised weights, of which the copy has none; and what the runtime that the plan names as its target
 # can't do, as planc's own simulates the ranks.
 _BEFORE = ("PL0", "PL1", "PL2", "PL305", "PL310", "PL415", "PL601", "PL602")
+# Findings of `check` that the verdict leaves open: what transformers' own runtime does otherwise than planc's, in which
+# plans are tried.
+_BESIDE = ("PL415", "PL606")
 
 
 @dataclass
@@ -63,8 +66,9 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
 
     Errors of the plan's text, its names, its sizes, its target and of quantised weights are reported as they are. A
     layout of more than `MOST_RANKS` is tried at a smaller one that stands for it (`tried_at`), after `check` has found
-    nothing wrong with its own sizes. Never raises for a plan or a model that can't be tried: the verdict is then
-    unknown, with the reason.
+    nothing wrong with its own sizes. The verdict is on planc's own runtime, in inference and training; what
+    transformers' does otherwise stands beside it. Never raises for a plan or a model that can't be tried: the verdict
+    is then unknown, with the reason.
     """
     before = [d for d in report.diagnostics if d.severity is Severity.ERROR and d.code.startswith(_BEFORE)]
     if before:
@@ -73,6 +77,7 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
     if small is not context and not report.ok:
         # The copy shows nothing of what the real sizes do: check has judged those.
         return VerifyReport(Verdict.REFUTED, report)
+    beside = tuple(d for d in report.diagnostics if d.code.startswith(_BESIDE))
     report = replace(report, diagnostics=())
     if reason := _cannot_try(small.layout):
         return _unknown(report, reason)
@@ -85,7 +90,8 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
             case, whole = _case(small)
             timer.lap("copy")
             found = without_quantised_weights(_verify(case, whole, small, report, timer, ranks), context)
-            return replace(found, tried_at=small.layout if small is not context else None)
+            said = replace(found.report, diagnostics=(*found.report.diagnostics, *beside))
+            return replace(found, report=said, tried_at=small.layout if small is not context else None)
     except CopyError as error:
         return _unknown(report, f"there is no small copy of the model: {error}")
 

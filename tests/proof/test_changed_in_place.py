@@ -64,7 +64,9 @@ def test_check_and_verify_agree(case: Case, tmp_path: Path) -> None:
     build(case.model).config.save_pretrained(tmp_path)
     report = planc.check(tmp_path, plan(case))
     assert report.ok and [d.severity.value for d in report.diagnostics if d.code == "PL415"] == ["note"]
-    assert planc.verify(tmp_path, plan(case)).verdict is Verdict.PROVED
+    found = planc.verify(tmp_path, plan(case))
+    assert found.verdict is Verdict.PROVED
+    assert [(d.code, d.severity.value) for d in found.diagnostics] == [("PL415", "note")]
     theirs = planc.check(tmp_path, plan(case), target="trainer")
     assert [d.code for d in theirs.diagnostics if d.severity.value == "error"] == ["PL415"]
     refuted = planc.verify(tmp_path, {**plan(case), "target": "trainer"})
