@@ -20,9 +20,13 @@ from planc.syntax.plan import SIZE_NAMES, Spanned
 _THEIR_RUNTIME = ("PL415", "PL606")
 
 if TYPE_CHECKING:
+    from typing import TypeVar
+
     import torch
+    from accelerate import ParallelismConfig
     from torch import nn
     from torch.optim import Optimizer
+    from transformers import Trainer
     from transformers.distributed import DistributedConfig
 
     from planc.check.rule import CheckContext
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
     # The name of an implementation, or a mapping from names of sub-configs ("" is the model) to them.
     Implementation = str | Mapping[str, Any] | None
+    AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
 
 
 def check(
@@ -302,6 +307,28 @@ def load_training(model: "nn.Module", optimizer: "Optimizer | None", folder: str
     from planc.runtime.checkpoint.training import load_training as load
 
     return load(model, optimizer, folder)
+
+
+def parallelism_config(of: "nn.Module | Program | DistributedConfig | str | Path") -> "ParallelismConfig | None":
+    """What accelerate and the Trainer are to know of a sharded model: which ranks share a batch, and to wrap nothing.
+
+    For `Accelerator(parallelism_config=...)` and `TrainingArguments(parallelism_config=...)`. `of` is the model, which
+    planc or transformers sharded, its `DistributedConfig`, or the program or its file. None where there is one process.
+    Raises RunError for a model that isn't sharded, and for a pipeline.
+    """
+    from planc.runtime.accelerating import parallelism_config as config
+
+    return config(of)
+
+
+def prepare_trainer(trainer: "AnyTrainer") -> "AnyTrainer":
+    """Let a Trainer with `save_only_model=True` save and resume the training of its sharded model; returns `trainer`.
+
+    Its checkpoints resume at any layout, and in one process. Evaluation counts each row once.
+    """
+    from planc.runtime.training import prepare_trainer as prepare
+
+    return prepare(trainer)
 
 
 def is_program_file(path: str | Path) -> bool:

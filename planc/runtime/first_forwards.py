@@ -6,6 +6,7 @@ or dropout masks differ, or a module has come that the program doesn't know, the
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import weakref
@@ -89,6 +90,8 @@ class _Watch:
     left: int
     owners: Mapping[str, "weakref.ref[nn.Module]"] = field(init=False)
     number: int = 0
+    # Tells the forwards of several models apart in the store; ranks apply them in one order.
+    which: int = field(default_factory=itertools.count().__next__)
 
     def install(self) -> None:
         """Put the watch around the model's forward; after the last watched one it is gone."""
@@ -98,7 +101,8 @@ class _Watch:
 
         @functools.wraps(original)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if not torch.compiler.is_compiling():
+            # Something else may have wrapped this forward meanwhile, and calls it forever.
+            if self.left > 0 and not torch.compiler.is_compiling():
                 self.left -= 1
                 if self.left <= 0 and self.model.__dict__.get("forward") is forward:
                     self.model.forward = original
@@ -141,7 +145,7 @@ class _Watch:
         mesh = self.joined.meshes(self.program.layout).of("tp")
         ranks = [int(rank) for rank in mesh.mesh.flatten()]
         store, first = self.joined.store, ranks[0]
-        prefix = f"planc/forward/{self.number}"
+        prefix = f"planc/forward/{self.which}/{self.number}"
         store.set(f"{prefix}/{self.joined.place.rank}", json.dumps(own))
         others = self._read(store, prefix, ranks)
         for rank, facts in others.items():

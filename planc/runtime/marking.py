@@ -5,6 +5,7 @@ own: they don't wrap it again, gather its weights, and count ranks that share a 
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -13,7 +14,7 @@ from transformers.distributed import DistributedConfig
 from transformers.distributed.utils import TransformersDeviceMesh, _distributed_barrier
 
 from planc.program.program import Program
-from planc.runtime.errors import ApplicationError
+from planc.runtime.errors import ApplicationError, RunError
 from planc.runtime.mesh import Meshes
 
 
@@ -36,6 +37,7 @@ def mark(model: nn.Module, program: Program, meshes: Meshes) -> None:
     for kind, plan in program.plans.merged.items():
         setattr(marked, f"_{kind}_plan", dict(plan))
     _gather_like_planc(marked)
+    marked._ddp_params_and_buffers_to_ignore = _NeverByDdp()
 
 
 def distributed_config(program: Program) -> DistributedConfig:
@@ -57,6 +59,16 @@ def distributed_config(program: Program) -> DistributedConfig:
         )
     except (TypeError, ValueError) as error:
         raise ApplicationError(f"transformers has no such layout: {error}") from error
+
+
+class _NeverByDdp:
+    """Stands where `DistributedDataParallel` looks first in a module, and says why it can't wrap this one."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise RunError(
+            "the model is sharded already, and DistributedDataParallel would copy rank 0's parameters to the others: "
+            "use it as it is; for accelerate, `Accelerator(parallelism_config=planc.parallelism_config(model))`"
+        )
 
 
 def _gather_like_planc(model: Any) -> None:

@@ -32,8 +32,9 @@ JOBS: dict[str, tuple[int, str, dict[str, Any]]] = {
     "dp_replicate2·fsdp2": (4, "llama", {"dp_replicate_size": 2, "fsdp_size": 2}),
     "pp2": (2, "llama", {"pp_size": 2}),
 }
-# What `nn.Module` keeps, and `fully_shard`; what only the loader's own pipeline leaves; and a default, written out.
-NOT_COMPARED = ("_parameters", "_modules", "_buffers", "_forward_", "__composable_api", "_pp_", "_use_kernels")
+# What `nn.Module` keeps, and `fully_shard`; what only their pipeline leaves; a default, written out; planc's refusal of
+# DDP.
+NOT_COMPARED = ("_parameters", "_modules", "_buffers", "_forward_", "__composable_api", "_pp_", "_use_kernels", "_ddp_")
 
 
 def shown(value: Any) -> Any:
