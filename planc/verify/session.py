@@ -43,7 +43,7 @@ _SEEDS = (0, 1, 2)
 # Findings of `check` after which there is nothing to try: the plan's text, unknown names and styles, illegal sizes;
 # wrong shards of quantised weights, of which the copy has none; and what the runtime that the plan names as its target
 # can't do, as planc's own simulates the ranks.
-_BEFORE = ("PL0", "PL1", "PL2", "PL305", "PL310", "PL415", "PL601", "PL602")
+_BEFORE = ("PL0", "PL1", "PL2", "PL305", "PL310", "PL415", "PL601")
 # Findings of `check` that the verdict leaves open: what transformers' own runtime does otherwise than planc's, in which
 # plans are tried.
 _BESIDE = ("PL415", "PL606")

@@ -30,6 +30,7 @@ from transformers.distributed import DistributedConfig
 import planc
 from planc.runtime.errors import RunError
 from planc.runtime.session import Session
+from planc.runtime.training import _places
 from tests.proof.models import VOCABULARY, build
 from tests.runtime.ranks import run_ranks, start_ranks
 
@@ -99,8 +100,8 @@ JOBS = {
     "tp2": Job("llama", {"tp_size": 2}, 1, ("train", "resume", "tune", "loop"), evaluated=7),
     "fsdp4": Job("llama", {"fsdp_size": 4}, 4, ("resume", "loop")),
     "tp2·fsdp2": Job("llama", {"tp_size": 2, "fsdp_size": 2}, 2, ("train", "tune")),
-    "tp2·ep2": Job("mixtral", ALL_REDUCE, 1, ("train", "theirs")),
-    "tp2·fsdp2·ep4": Job("mixtral", {"tp_size": 2, "fsdp_size": 2, "ep_size": 4}, 2, ("resume", "loop")),
+    "tp2·ep2": Job("mixtral", ALL_REDUCE, 1, ("train",)),
+    "tp2·fsdp2·ep4": Job("mixtral", {"tp_size": 2, "fsdp_size": 2, "ep_size": 4}, 2, ("resume", "theirs", "loop")),
 }
 
 
@@ -210,6 +211,17 @@ def compare(logs: list[Any], saved: dict[str, Any], alone: tuple[list[Any], dict
         torch.testing.assert_close(
             saved[name], tensor, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{where}: {name}: {text}"
         )
+
+
+def test_the_sft_trainer_was_tried() -> None:
+    if not FINE_TUNES:
+        pytest.skip("TRL or datasets isn't installed")
+    assert any("tune" in job.runs for job in JOBS.values())
+
+
+def test_groups_are_found_by_their_parameters() -> None:
+    """The Trainer makes as many groups as there are meshes, and they differ between layouts."""
+    assert _places([["a", "b"], ["c"]], [["a"], ["c"], [], ["b"]]) == [0, 1, 0, 0]
 
 
 def sizes(config: Any) -> tuple[int, int, int]:

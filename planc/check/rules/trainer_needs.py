@@ -16,6 +16,11 @@ class TrainerNeeds(Rule):
 
     A model that was sharded while loading needs accelerate 1.12 or newer, which mirrors `tp_size` and `fsdp_size`, and
     can't resume from a checkpoint yet: the Trainer takes `save_only_model=True` or `save_strategy="no"` only.
+    `planc.prepare_trainer(trainer)` lets it save and resume everything, at any layout.
+
+    accelerate 1.15.0 takes parallel sizes on accelerators alone, and at TP with FSDP it gives every rank the same rows
+    of an `IterableDataset`, unless `dispatch_batches` is False. `planc.parallelism_config(model)`, among the
+    `TrainingArguments`, is for both.
 
     Example:
 
@@ -24,7 +29,8 @@ class TrainerNeeds(Rule):
 
     Use instead: the same, with `TrainingArguments(save_only_model=True)`.
 
-    Source: the guide to expert parallelism of transformers 5.23.
+    Source: the guide to expert parallelism of transformers 5.23; `accelerate/data_loader.py` and
+    `accelerate/parallelism_config.py`, accelerate 1.15.0.
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
@@ -39,5 +45,12 @@ class TrainerNeeds(Rule):
             else "the Trainer needs accelerate 1.12 or newer for a sharded model",
             severity=Severity.ERROR if is_old else self.code.severity,
             span=size_span(context, "target"),
-            notes=('it takes `save_only_model=True` or `save_strategy="no"` only',),
+            notes=tuple(_notes(context)),
         )
+
+
+def _notes(context: CheckContext) -> Iterator[str]:
+    yield 'it takes `save_only_model=True` or `save_strategy="no"` only; `planc.prepare_trainer` lets it resume'
+    layout = context.layout
+    if layout.tp_size > 1 and layout.fsdp_size * layout.dp_replicate_size > 1:
+        yield "rows of an `IterableDataset` need `planc.parallelism_config`, or every rank gets the same ones"
