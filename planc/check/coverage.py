@@ -87,10 +87,12 @@ def _dispatched(context: CheckContext) -> set[str]:
 
 
 def _stage(name: str, context: CheckContext) -> int | None:
-    """The pipeline stage of a layer's parameter; None without stages and for what is in no layer."""
+    """The pipeline stage of a parameter; None without stages, and for what several stages hold."""
     layers, stages = context.manifest.file.layers, context.layout.pp_size
-    if layers is None or stages == 1 or not name.startswith(f"{layers}."):
+    if layers is None or stages == 1:
         return None
+    if not name.startswith(f"{layers}."):
+        return _stage_of_an_end(name, layers.rpartition(".")[0], context)
     count = len(context.names.get(f"{layers}.*", ()))
     per_stage, more = divmod(count, stages)
     number = int(name.removeprefix(f"{layers}.").split(".")[0])
@@ -98,6 +100,14 @@ def _stage(name: str, context: CheckContext) -> int | None:
     if number < first:
         return number // (per_stage + 1)
     return more + (number - first) // max(per_stage, 1)
+
+
+def _stage_of_an_end(name: str, base: str, context: CheckContext) -> int | None:
+    """The first stage has the embedding, the last one the norm and the head, and with it an embedding that is tied."""
+    if name.startswith(f"{base}.embed_tokens."):
+        is_shared = any(name in pair for pair in context.manifest.file.ties)
+        return None if is_shared else 0
+    return context.layout.pp_size - 1 if name.startswith((f"{base}.norm.", "lm_head.")) else None
 
 
 def _fullest(shares: Iterable[Share]) -> int:

@@ -50,6 +50,7 @@ class Case:
             class_name=manifest.file.class_name,
             marks=_marks(plan, resolved),
             seed=seed,
+            least_layers=max(2, layout.pp_size),
         )
         small = Manifest(build_manifest(copied.model, manifest.file.name, trace=False))
         return cls(manifest, small, copied, layout)

@@ -41,10 +41,17 @@ def departures(reference: Reference, observed: Sequence[Observation], layout: La
     found: dict[tuple[Part, str], Departure] = {}
     for rank, observation in enumerate(observed):
         batch = _batch_of(rank, layout)
-        for departure in _on_rank(reference, observation, rank, batch):
+        for departure in _on_rank(reference, observation, rank, batch, _elsewhere(observed, rank, layout)):
             found.setdefault((departure.part, departure.name), departure)
     order: tuple[Part, ...] = ("weights", "inference", "training", "gradients", "stepped")
     return tuple(sorted(found.values(), key=lambda departure: order.index(departure.part)))
+
+
+def _elsewhere(observed: Sequence[Observation], rank: int, layout: Layout) -> set[str]:
+    """Parameters that other stages of the pipeline keep in place of this rank's."""
+    stage = layout.coordinates(rank)["pp"]
+    others = (o.weights for r, o in enumerate(observed) if layout.coordinates(r)["pp"] != stage)
+    return {name for weights in others for name in weights}
 
 
 def _batch_of(rank: int, layout: Layout) -> int:
@@ -52,9 +59,13 @@ def _batch_of(rank: int, layout: Layout) -> int:
     return place["dp_replicate"] * layout.fsdp_size + place["fsdp"]
 
 
-def _on_rank(reference: Reference, observation: Observation, rank: int, batch: int) -> Iterator[Departure]:
+def _on_rank(
+    reference: Reference, observation: Observation, rank: int, batch: int, elsewhere: set[str]
+) -> Iterator[Departure]:
     expected = reference.observation
     for name, tensor in expected.weights.items():
+        if name in elsewhere and name not in observation.weights:
+            continue
         yield from compare("weights", name, rank, tensor, observation.weights.get(name), 0.0)
     parts: tuple[Part, ...] = ("inference", "training")
     for part in parts:

@@ -49,11 +49,7 @@ def observe(model: nn.Module, batches: Sequence[Batch], steps: Steps, phase: Cal
     with Exact():
         # Before the first forward: afterwards FSDP2 may leave gathered parameters in the place of their shards.
         optimizer = torch.optim.SGD(model.parameters(), lr=steps.rate, foreach=False)
-        phase("gather")
-        weights = {name: gathered(parameter) for name, parameter in model.named_parameters()}
-        phase("inference")
-        with torch.no_grad():
-            inference = {f"{n}.{key}": o for n, b in enumerate(batches) for key, o in outputs(model, b).items()}
+        weights, inference = _without_gradients(model, batches, phase)
         training: dict[str, Tensor] = {}
         loss, gradients = 0.0, {}
         for step in range(max(1, steps.count)):
@@ -75,6 +71,22 @@ def observe(model: nn.Module, batches: Sequence[Batch], steps: Steps, phase: Cal
                 optimizer.step()
         stepped = {n: gathered(p) for n, p in model.named_parameters()} if steps.count else {}
     return Observation(weights, inference, training, loss, gradients, stepped)
+
+
+def infer(model: nn.Module, batches: Sequence[Batch], phase: Callable[[str], None]) -> Observation:
+    """What `observe` gives of inference, and of the parameters before it."""
+    with Exact():
+        return Observation(*_without_gradients(model, batches, phase))
+
+
+def _without_gradients(
+    model: nn.Module, batches: Sequence[Batch], phase: Callable[[str], None]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    phase("gather")
+    weights = {name: gathered(parameter) for name, parameter in model.named_parameters()}
+    phase("inference")
+    with torch.no_grad():
+        return weights, {f"{n}.{key}": o for n, b in enumerate(batches) for key, o in outputs(model, b).items()}
 
 
 def _gradients(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

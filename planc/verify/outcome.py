@@ -24,6 +24,7 @@ class VerifyReport:
     `seen` is the smallest ratio, over all others, of a gradient's largest element to its tolerance. `experts` are the
     experts implementations that were tried, `reloaded` the readers that gave back what the ranks saved: `transformers`'
     own, and `planc`. `tried_at` is the smaller layout that stood for the plan's own, where that has too many ranks.
+    `inference_only` where nothing was trained: pipeline stages have no backward.
     """
 
     verdict: Verdict
@@ -34,6 +35,7 @@ class VerifyReport:
     reloaded: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     tried_at: Layout | None = None
+    inference_only: bool = False
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:

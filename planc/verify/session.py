@@ -91,7 +91,8 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
             timer.lap("copy")
             found = without_quantised_weights(_verify(case, whole, small, report, timer, ranks), context)
             said = replace(found.report, diagnostics=(*found.report.diagnostics, *beside))
-            return replace(found, report=said, tried_at=small.layout if small is not context else None)
+            tried_at = small.layout if small is not context else None
+            return replace(found, report=said, tried_at=tried_at, inference_only=small.layout.pp_size > 1)
     except CopyError as error:
         return _unknown(report, f"there is no small copy of the model: {error}")
 
@@ -99,7 +100,7 @@ def verify(context: CheckContext, report: Report, *, ranks: RankKind = "threads"
 def _fewer_ranks(context: CheckContext) -> CheckContext:
     """`context` at a layout that can be simulated and stands for its own, where there is one; else `context` itself."""
     layout = context.layout
-    small = shrunk(layout, MOST_RANKS) if layout.world_size > MOST_RANKS and layout.pp_size == 1 else None
+    small = shrunk(layout, MOST_RANKS) if layout.world_size > MOST_RANKS else None
     return at_layout(context, small) if small is not None else context
 
 
@@ -122,8 +123,6 @@ def _loads_foreign_code(context: CheckContext) -> bool:
 
 
 def _cannot_try(layout: Layout) -> str | None:
-    if layout.pp_size > 1:
-        return "pipeline stages are not simulated: try the plan with pp_size=1"
     if layout.world_size > MOST_RANKS:
         return f"the layout needs {layout.world_size} ranks, and at most {MOST_RANKS} are simulated"
     if layout.ep_size > 1 and layout.ep_implementation == MEGAMOE:

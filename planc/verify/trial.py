@@ -18,7 +18,7 @@ from planc.verify.copying.inputs import Batch
 from planc.verify.exact import Exact
 from planc.verify.experts import use_experts
 from planc.verify.fsdp_in_double import gradients_divided_as_in_single
-from planc.verify.observing import Observation, Steps, observe
+from planc.verify.observing import Observation, Steps, infer, observe
 from planc.verify.ranks.outcome import InPhaseError, Ranks
 from planc.verify.ranks.processes import RankProcesses
 from planc.verify.ranks.threads import RankThreads
@@ -138,6 +138,8 @@ class Laboratory:
             if watch is not None:
                 watch(rank, own)
             sharded = self._applied(own, application)
+            if self.layout.pp_size > 1:
+                return infer(sharded, [self._batch(rank)], phase)  # stages have no backward
             return observe(sharded, [self._batch(rank)], steps, phase)
         except Exception as error:  # whatever a plan makes a model raise is what we are here to see
             raise InPhaseError.of(now, error) from error

@@ -16,6 +16,7 @@ from planc.cli.main import run
 from planc.styles import registry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
+PLANS = PAGE.parents[1] / "plans" / "custom"
 BLOCKS = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 FILES = {name: text for _, name, text in BLOCKS if name}
 MODULES = [name.removesuffix(".py") for name in FILES if name.startswith("my_")]
@@ -141,3 +142,26 @@ def test_entry_points_are_loaded_to_run(model: str, plan: str, installed: None) 
     # Loaded by then, the style is watched.
     expected = [] if plan == "plan.yaml" else ["PL420"]
     assert [d.code for d in planc.check(model, plan).diagnostics if d.severity.value == "unknown"] == expected
+
+
+@pytest.mark.ranks
+@pytest.mark.parametrize(
+    ("plan", "module", "fewer"),
+    [
+        ("llama-3.1-8b.tp2-custom-style", "my_styles", ()),
+        ("qwen3-30b-a3b.fsdp8-ep8-custom-implementation", "my_experts", ("--fsdp-size", "4", "--ep-size", "4")),
+    ],
+)
+def test_shipped_plans_with_the_pages_modules(
+    plan: str, module: str, fewer: tuple[str, ...], page: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On four ranks in the place of eight; on all of them with `PLANC_SWEEP=1`."""
+    words = [str(PLANS / f"{plan}.yaml"), "--styles-module", module]
+    assert run(["check", *words]) == 0
+    assert "error" not in capfd.readouterr().out
+    assert run(["verify", *words, *(() if os.environ.get("PLANC_SWEEP") else fewer)]) == 0
+    assert ": proved" in capfd.readouterr().err
+
+
+def test_every_shipped_plan_of_that_kind_is_tried() -> None:
+    assert len(list(PLANS.glob("*.yaml"))) == 2

@@ -17,7 +17,8 @@ SIZES = st.sampled_from([1, 2, 3, 4, 6, 8, 16, 32])
 def layouts(draw: st.DrawFn) -> Layout:
     tp, fsdp, replicas = draw(SIZES), draw(SIZES), draw(SIZES)
     ep = draw(st.sampled_from([1, *(tp * n for n in range(1, fsdp + 1) if fsdp % n == 0)]))
-    return Layout(dp_replicate_size=replicas, fsdp_size=fsdp, tp_size=tp, ep_size=ep)
+    stages = draw(SIZES)
+    return Layout(dp_replicate_size=replicas, fsdp_size=fsdp, tp_size=tp, ep_size=ep, pp_size=stages)
 
 
 @given(layouts())
@@ -26,13 +27,14 @@ def test_a_small_layout_is_legal_and_of_the_same_kind(layout: Layout) -> None:
     if small is None:
         return
     assert small.world_size <= MOST
-    for name in ("dp_replicate_size", "fsdp_size", "tp_size", "ep_size"):
+    for name in ("dp_replicate_size", "fsdp_size", "tp_size", "ep_size", "pp_size"):
         assert getattr(layout, name) % getattr(small, name) == 0
     assert small.ep_size == 1 or (small.ep_size % small.tp_size == 0 and small.efsdp_size >= 1)
-    assert [small.tp_size > 1, small.ep_size > 1, small.dp_size > 1] == [
+    assert [small.tp_size > 1, small.ep_size > 1, small.dp_size > 1, small.pp_size > 1] == [
         layout.tp_size > 1,
         layout.ep_size > 1,
         layout.dp_size > 1,
+        layout.pp_size > 1,
     ]
     assert (small.ep_size == small.tp_size) == (layout.ep_size == layout.tp_size)
 
@@ -44,6 +46,7 @@ def test_a_small_layout_is_legal_and_of_the_same_kind(layout: Layout) -> None:
         (Layout(tp_size=8, fsdp_size=4, dp_replicate_size=2), Layout(tp_size=2, fsdp_size=2, dp_replicate_size=2)),
         (Layout(tp_size=9), Layout(tp_size=3)),
         (Layout(fsdp_size=16, ep_size=16), Layout(fsdp_size=2, ep_size=2)),
+        (Layout(tp_size=8, pp_size=16), Layout(tp_size=2, pp_size=2)),
         (Layout(tp_size=11), None),
     ],
 )

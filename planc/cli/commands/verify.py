@@ -30,8 +30,8 @@ def command(given: Inputs, output_format: str, ranks: str, strict: bool) -> int:
 
     The model is shrunk to a copy that keeps its structure, run whole, and run on ranks under the plan: outputs, every
     gradient and the parameters after two SGD steps must agree within rounding. No GPU and no checkpoint is needed.
-    The verdict is on planc's own runtime, in inference and training; findings beside it tell what transformers' own
-    does otherwise. Verdicts go to stderr, findings to stdout.
+    The verdict is on planc's own runtime, in inference and training (pipelines: inference alone); findings beside it
+    tell what transformers' own does otherwise. Verdicts go to stderr, findings to stdout.
     """
     plans = given.plans or (None,)
     verdicts = []
@@ -65,13 +65,15 @@ def summary(verdict: "VerifyReport") -> str:
     """The verdict in a line, with what it rests on."""
     parts = [verdict.verdict.value]
     if verdict.verdict.value == "proved":
-        parts[0] += " for planc's runtime, in inference and training"
+        parts[0] += f" for planc's runtime, in inference{'' if verdict.inference_only else ' and training'}"
     if verdict.tried_at is not None:
         sizes = {name: size for name, size in asdict(verdict.tried_at).items() if isinstance(size, int) and size > 1}
         parts.append(
             f"tried at {', '.join(f'{name}={size}' for name, size in sizes.items())} in place of its own sizes"
         )
-    if verdict.seen:
+    if verdict.inference_only:
+        parts.append("pipeline stages have no backward")
+    elif verdict.seen:
         parts.append(f"every parameter's gradient stands out at least {verdict.seen:.0e} times above rounding")
     if len(verdict.experts) > 1:
         parts.append(f"experts by {', '.join(verdict.experts)}")

@@ -53,11 +53,12 @@ def small_copy(
     class_name: str | None = None,
     marks: depth.Marks = lambda name, index: None,
     seed: int = 0,
+    least_layers: int = 2,
 ) -> SmallCopy:
     """A copy of the model that `config` describes, of class `class_name` or the first that can be made.
 
     Every width and count keeps its divisibility by each of the mesh `sizes`; every kind of layer is there, once for
-    each of its `marks`. Raises CopyError with the reasons.
+    each of its `marks`, and `least_layers` in all. Raises CopyError with the reasons.
     """
     reasons: dict[str, None] = {}
     started = time.monotonic()
@@ -65,7 +66,7 @@ def small_copy(
         if attempt >= _MOST_ATTEMPTS or time.monotonic() - started > _MOST_SECONDS:
             break
         try:
-            return _make(cls, config, fields, marks, seed)
+            return _make(cls, config, fields, marks, seed, least_layers)
         except CopyError as error:
             reasons[str(error)] = None
     raise CopyError("; ".join(list(reasons)[:3]) or "no model class takes this config")
@@ -87,13 +88,18 @@ def _attempts(
 
 
 def _make(
-    cls: type[PreTrainedModel], template: PreTrainedConfig, fields: Mapping[str, Any], marks: depth.Marks, seed: int
+    cls: type[PreTrainedModel],
+    template: PreTrainedConfig,
+    fields: Mapping[str, Any],
+    marks: depth.Marks,
+    seed: int,
+    least_layers: int,
 ) -> SmallCopy:
     shape = build(cls, _part(cls, config_from(template, fields)), meta=True)
     layers: dict[str, tuple[int, ...]] = {}
     lengths: dict[int, int] = {}
     for name, stack in depth.stacks(shape):
-        layers[name] = depth.represented(name, stack, marks)
+        layers[name] = depth.represented(name, stack, marks, least_layers)
         lengths[len(stack)] = max(lengths.get(len(stack), 0), len(layers[name]))
     config = _part(cls, config_from(template, depth.cut(fields, lengths)))
     if (count := sum(p.numel() for p in build(cls, config, meta=True).parameters())) > MOST_PARAMETERS:

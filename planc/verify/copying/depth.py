@@ -43,18 +43,18 @@ def _settings(module: nn.Module) -> tuple[tuple[str, Any], ...]:
     return tuple(settings)
 
 
-def represented(name: str, layers: nn.ModuleList, marks: Marks) -> tuple[int, ...]:
+def represented(name: str, layers: nn.ModuleList, marks: Marks, least: int = 2) -> tuple[int, ...]:
     """The layer of the large model that each layer of the copy stands for.
 
-    The copy has the first layers of the stack, so many (two at least) that every kind is there, and as often as a plan
-    treats layers of that kind differently; each stands for one of its own kind.
+    The copy has the first layers of the stack, so many (`least`, where there are so many) that every kind is there, and
+    as often as a plan treats layers of that kind differently; each stands for one of its own kind.
     """
     kinds = [kind(layer) for layer in layers]
     wanted: dict[Any, dict[Hashable, int]] = {}
     for index, of_kind in enumerate(kinds):
         wanted.setdefault(of_kind, {}).setdefault(marks(name, index), index)
     length, missing = 0, Counter({of_kind: len(ways) for of_kind, ways in wanted.items()})
-    while length < min(2, len(kinds)) or any(count > 0 for count in missing.values()):
+    while length < min(least, len(kinds)) or any(count > 0 for count in missing.values()):
         missing[kinds[length]] -= 1
         length += 1
     return tuple(_in_turn(kinds[:length], {of_kind: list(ways.values()) for of_kind, ways in wanted.items()}))
