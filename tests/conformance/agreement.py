@@ -18,7 +18,8 @@ HEAD = """# How far `planc check` agrees with reality
 For each model type: the released tensor-parallel plan, every plan with one rule dropped or one style swapped for
 another, and seeded changes of two to four rules of a block, at tp 2 and 3. The truth is transformers' own application
 of the plan to a small copy on simulated ranks (inference, training, every gradient); the prediction is `planc check`
-on the same copy's manifest, without running anything. `tests/conformance/truths/` holds the truths.
+on the same copy's manifest, without running anything; what transformers' own runtime refuses to train and planc's
+trains (PL415) is taken as where transformers runs the plan. `tests/conformance/truths/` holds the truths.
 
 Of the popular types (the first 38) every plan is tried, of the others every dropped rule and one in six of the rest, at
 tp 2. Rules on modules that the copy's batch doesn't reach (a vision tower) are left alone.
