@@ -18,6 +18,7 @@ from planc.syntax.plan import SIZE_NAMES, Spanned
 
 # Rules about what transformers' own runtime does in training, by the Trainer or a loop of one's own.
 _THEIR_RUNTIME = ("PL415", "PL606")
+_THEIR_LOADER = ("PL116",)
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -243,8 +244,8 @@ def distributed_config(
     Arguments as for `check`; the plan may name the model. A `tp_plan` without `tp_size` takes what the other sizes
     leave of `world_size`, by default of the launcher's WORLD_SIZE, as transformers does. Raises PlanError, with a
     finding for each rule that transformers can't carry, or with whatever `check` finds wrong; with `training`, also
-    where transformers' own runtime can't train the plan (PL415). What it gets wrong in some training is a warning
-    (PL606).
+    where its own runtime can't train the plan (PL415). A plan that transformers refuses to load is PL116; what it gets
+    wrong in some training is a warning (PL606).
     """
     from transformers.distributed import DistributedConfig
 
@@ -261,8 +262,11 @@ def exported(plan: PlanLike, given: Given, world_size: int | None = None, traini
     context = analysis.context
     if context is None or not analysis.report.ok:
         raise PlanError(analysis.report)
+    refused = with_findings(analysis.report, _where_they_run_it(context, _THEIR_LOADER))
+    if not refused.ok:
+        raise PlanError(refused)
     found = export(context.plan, context.resolved, context.manifest)
-    theirs = _of_their_runtime(context) if training else []
+    theirs = _where_they_run_it(context, _THEIR_RUNTIME) if training else []
     report = with_findings(analysis.report, (*found.findings, *theirs))
     if not report.ok:
         raise PlanError(report)
@@ -271,11 +275,11 @@ def exported(plan: PlanLike, given: Given, world_size: int | None = None, traini
     return dict(found.fields)
 
 
-def _of_their_runtime(context: "CheckContext") -> list[Diagnostic]:
-    """What holds of a plan in training where transformers' own runtime runs it, whoever calls that."""
+def _where_they_run_it(context: "CheckContext", codes: Sequence[str]) -> list[Diagnostic]:
+    """What holds of a plan where transformers' own runtime runs it, whoever calls that."""
     from planc.check.checker import run
 
-    return run(replace(context, target="trainer"), select=_THEIR_RUNTIME)
+    return run(replace(context, target="trainer"), select=codes)
 
 
 def save_pretrained(model: "nn.Module", folder: str | Path, max_shard_size: int | str = "50GB") -> None:

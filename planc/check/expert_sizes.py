@@ -22,11 +22,11 @@ def legal_sizes(context: CheckContext) -> list[int]:
 
 
 def experts_alone(layout: Layout) -> str:
-    """What splits the experts over as many ranks as `enable_expert_parallel` would, and runs in transformers 5.24.0."""
+    """What splits the experts over as many ranks, and runs in transformers 5.24.0."""
     if layout.pp_size > 1:
         return "leave it out: tokens can't be dispatched between pipeline stages"
-    size = layout.tp_size
+    fsdp, size = layout.fsdp_size * layout.tp_size, layout.ep_size
     return (
-        f"to split the experts alone: `tp_size: 1`, `fsdp_size: {layout.fsdp_size * size}`, `ep_size: {size}`, "
+        f"to split the experts alone: `tp_size: 1`, `fsdp_size: {fsdp}`, `ep_size: {size}`, "
         "with a batch of its own on each rank"
     )

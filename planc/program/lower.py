@@ -15,6 +15,7 @@ from planc.program.program import ModelIdentity, Program
 from planc.program.stages import split_stages
 from planc.program.tensors import shard_tensors
 from planc.program.tidying import canonicalize, deduplicate
+from planc.resolve.experts_alone import experts_are_alone
 from planc.resolve.resolved import ResolvedPlan
 from planc.syntax.plan import Plan, PlanKind
 
@@ -49,6 +50,8 @@ def _refuse_sizes_without_a_plan(compilation: Compilation) -> None:
     layout = compilation.resolved.layout
     sizes: tuple[tuple[PlanKind, int], ...] = (("tp", layout.tp_size), ("ep", layout.ep_size), ("fsdp", layout.dp_size))
     for kind, size in sizes:
+        if kind == "tp" and experts_are_alone(compilation.plan, compilation.resolved):
+            continue
         if size > 1 and not compilation.resolved.rules.get(kind):
             name = compilation.manifest.file.class_name
             compilation.refuse(

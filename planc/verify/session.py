@@ -46,7 +46,7 @@ _SEEDS = (0, 1, 2)
 _BEFORE = ("PL0", "PL1", "PL2", "PL305", "PL310", "PL415", "PL601")
 # Findings of `check` that the verdict leaves open: what transformers' own runtime does otherwise than planc's, in which
 # plans are tried.
-_BESIDE = ("PL415", "PL606")
+_BESIDE = ("PL116", "PL415", "PL606")
 
 
 @dataclass

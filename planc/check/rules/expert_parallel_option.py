@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from planc.check.expert_sizes import experts_alone
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
@@ -12,8 +11,8 @@ from planc.diagnostics.diagnostic import Diagnostic, Severity
 class ExpertParallelOption(Rule):
     """Looks for `enable_expert_parallel: true`.
 
-    The field is deprecated. Without `ep_size` it means `ep_size = tp_size` with an empty TP plan, which transformers
-    5.24.0 then refuses, because a size above 1 needs a plan. Beside an `ep_size` above 1 it is no fault:
+    The field is deprecated. Without `ep_size` it means `ep_size = tp_size` with an empty TP plan, which planc's own
+    runtime runs and transformers 5.24.0 refuses (PL116). Beside an `ep_size` above 1 it is no fault:
     `DistributedConfig` sets it there itself.
 
     Example:
@@ -26,10 +25,11 @@ class ExpertParallelOption(Rule):
         tp_size: 4
         ep_size: 4
 
-    or, with the experts split alone and a batch on each rank:
+    or, with the experts split alone:
 
-        fsdp_size: 4
+        tp_size: 4
         ep_size: 4
+        tp_plan: {}
 
     Source: `DistributedConfig._resolve_parallelism`, transformers 5.24.0.
     """
@@ -46,5 +46,6 @@ class ExpertParallelOption(Rule):
         else:
             empty = " and an empty `tp_plan`" if plan.tp_plan.state == "absent" else ""
             message = f"`enable_expert_parallel` is deprecated: here it means ep_size={size}{empty}"
-            help_ = experts_alone(context.layout) if empty else f"write `ep_size: {size}`: the TP plan stays as it is"
+            also = " and `tp_plan: {}`" if empty else ": the TP plan stays as it is"
+            help_ = f"write `ep_size: {size}`{also}"
         yield self.code.found(message, span=option.span, label="deprecated", help=(help_,))

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from planc.check.expert_sizes import expert_counts, experts_alone
+from planc.check.expert_sizes import expert_counts
 from planc.check.places import size_labels, size_span
 from planc.check.rule import CheckContext, Rule
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Severity
+from planc.resolve.experts_alone import experts_are_alone
 from planc.resolve.resolver import PLANS
 from planc.syntax.plan import PlanKind
 
@@ -22,7 +23,8 @@ class PlanWithoutRules(Rule):
     """Looks for a size above 1 whose plan has no rule.
 
     Such ranks would all hold the whole model and do the same work. transformers refuses it. A plan is empty when the
-    model brings none, with `defaults: none` and no rules of your own, or with an explicit `tp_plan: {}`.
+    model brings none, with `defaults: none` and no rules of your own, or with an explicit `tp_plan: {}`. Beside an EP
+    plan that dispatches tokens an empty `tp_plan` splits the experts alone (PL116).
 
     Example:
 
@@ -36,6 +38,8 @@ class PlanWithoutRules(Rule):
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
         for kind in PLANS:
+            if kind == "tp" and experts_are_alone(context.plan, context.resolved):
+                continue
             if context.is_on(kind) and not context.resolved.rules[kind] and not self._is_dense(kind, context):
                 yield self._empty(kind, context)
 
@@ -61,9 +65,6 @@ class PlanWithoutRules(Rule):
         if kind == "ep" and not brings and context.own.rules["tp"]:
             help_ = "leave `ep_size` out: the model's TP plan shards the experts"
         consequence = "every rank would hold the whole model"
-        if why.startswith("`enable_expert_parallel`"):
-            consequence = "transformers refuses it, though the experts alone would be split"
-            help_ = experts_alone(context.layout)
         return self.code.found(
             f"{size}, and the `{kind}_plan` is empty: {consequence}",
             span=size_span(context, *SIZES[kind]) or section.span,
