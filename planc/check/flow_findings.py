@@ -106,8 +106,15 @@ def _describe(context: "CheckContext", code: Code, fault: Fault) -> Diagnostic:
         target_count=len(fault.targets),
         notes=tuple(_notes(fault)),
         help=tuple(_help(problem, culprit)),
-        fix=_fix(context, culprit, rule),
+        fix=_fix(context, culprit, rule or _rule_inside(context, problem)),
     )
+
+
+def _rule_inside(context: "CheckContext", problem: Problem) -> PlanRule | None:
+    """The first rule of the user's for what the module with a fault holds: a rule that is missing goes beside it."""
+    inside = (a.rule for name, a in context.judged.items() if name.startswith(f"{problem.module}."))
+    rules = {rule for rule in inside if rule.origin == "user" and not rule.span.is_virtual}
+    return min(rules, key=lambda rule: (rule.span.line, rule.span.column), default=None)
 
 
 def _subject(problem: Problem) -> str:

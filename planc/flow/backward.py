@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from planc.flow.boundaries import Boundary
-from planc.flow.forward import Forward, positional
+from planc.flow.forward import Forward, positional, whole_sources
 from planc.flow.plan import PlacedModel
 from planc.flow.problems import Kind, Problem
 from planc.flow.step import is_slice
@@ -262,6 +262,7 @@ class _Pass:
                 detail,
                 types=(self.forward.types[value],),
                 origins=origins or self._origins(number),
+                whole=whole_sources(self.forward, self.model, (value,)) if kind is Kind.MIXED_GRADIENT else (),
             )
         )
 

@@ -48,16 +48,43 @@ def forward(flow: Flow, model: PlacedModel) -> Forward:
     return _Pass(flow, model).run()
 
 
+def parameter_values(flow: Flow) -> dict[int, str]:
+    """The values that are parameters, with their names in the flow's own layers."""
+    return {
+        value: source.removeprefix("parameter:")
+        for value, source in flow.sources.items()
+        if source.startswith("parameter:")
+    }
+
+
+def whole_sources(passed: Forward, model: PlacedModel, values: tuple[int, ...]) -> tuple[str, ...]:
+    """The parameters that the whole ones of `values` come from, the nearest first; none where all are cut."""
+    parameters, producers = parameter_values(passed.flow), passed.flow.producers
+    waiting = deque(value for value in values if isinstance(passed.types[value], Replicated))
+    found: dict[str, None] = {}
+    seen = set(waiting)
+    for _ in range(_MOST_STEPS):
+        if not waiting or len(found) >= _MOST_SOURCES:
+            break
+        value = waiting.popleft()
+        if value in parameters:
+            found[model.name(parameters[value])] = None
+            continue
+        op = producers.get(value)
+        if op is None:
+            continue
+        behind = [other for other in op.inputs if op.name not in _PRODUCTS or other in parameters]
+        waiting.extend(other for other in behind if other not in seen)
+        seen.update(behind)
+    return tuple(found)
+
+
 class _Pass:
     def __init__(self, flow: Flow, model: PlacedModel) -> None:
         self.flow, self.model = flow, model
         self.types: list[Type] = [WHOLE] * len(flow.shapes)
         self.result = Forward(flow, self.types)
-        self._parameters = {
-            value: source.removeprefix("parameter:")
-            for value, source in flow.sources.items()
-            if source.startswith("parameter:")
-        }
+        self._parameters = parameter_values(flow)
         for value, source in flow.sources.items():
             if source == "unseen":
                 self.types[value] = Unknown("it comes from a function that was not watched")
@@ -332,28 +359,8 @@ class _Pass:
             path=tuple(dict.fromkeys(path)),
             types=tuple(self.types[value] for value in values),
             origins=tuple(dict.fromkeys(origin for origin in origins if origin is not None)),
-            whole=self._whole(values) if kind is Kind.SHARDS_DISAGREE else (),
+            whole=whole_sources(self.result, self.model, values) if kind is Kind.SHARDS_DISAGREE else (),
         )
-
-    def _whole(self, values: tuple[int, ...]) -> tuple[str, ...]:
-        """The parameters that the whole ones of `values` come from, the nearest first; none where all are cut."""
-        waiting = deque(value for value in values if isinstance(self.types[value], Replicated))
-        found: dict[str, None] = {}
-        seen = set(waiting)
-        for _ in range(_MOST_STEPS):
-            if not waiting or len(found) >= _MOST_SOURCES:
-                break
-            value = waiting.popleft()
-            if value in self._parameters:
-                found[self.model.name(self._parameters[value])] = None
-                continue
-            op = self.flow.producers.get(value)
-            if op is None:
-                continue
-            behind = [other for other in op.inputs if op.name not in _PRODUCTS or other in self._parameters]
-            waiting.extend(other for other in behind if other not in seen)
-            seen.update(behind)
-        return tuple(found)
 
     def _path(self, value: int, end: str) -> list[str]:
         """The modules through which a value that isn't whole came, first to last."""
