@@ -23,8 +23,11 @@ from planc.model.expansion import expand
 _LARGEST = 2**63 - 1
 Size = Annotated[int, Field(ge=0, le=_LARGEST)]
 Count = Annotated[int, Field(ge=1, le=_LARGEST)]
-ModuleName = Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$")]
-ParameterName = Annotated[str, Field(pattern=r"^[^.]+$")]
+# No module of any model has a longer name, and no style one; longer ones are not read, printed or looked for.
+_LONGEST = 1_000
+ModuleName = Annotated[str, Field(pattern=r"^([^.]+(\.[^.]+)*)?$", max_length=_LONGEST)]
+ParameterName = Annotated[str, Field(pattern=r"^[^.]+$", max_length=_LONGEST)]
+Word = Annotated[str, Field(max_length=_LONGEST)]
 # The manifest of the largest released model is a few dozen kilobytes.
 _MOST_BYTES = 64 * 1024 * 1024
 
@@ -115,9 +118,9 @@ class ModuleEntry(_File):
 class Plans(_File):
     """The model's own plans after transformers merged class, config and submodel plans (keys carry prefixes)."""
 
-    tp: dict[str, str] = {}
-    ep: dict[str, str] = {}
-    fsdp: dict[str, str] = {}
+    tp: dict[Word, Word] = {}
+    ep: dict[Word, Word] = {}
+    fsdp: dict[Word, Word] = {}
     pp: dict[str, Any] = {}
 
 

@@ -126,6 +126,8 @@ def _parse(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelError(f"`{path}` is not JSON: {reason}") from None
     if not isinstance(fields, dict):
         raise ModelError(f"`{path}` holds a JSON {type(fields).__name__}, not the object of a config or a manifest")
+    if (half := _half_a_character(fields)) is not None:
+        raise ModelError(f"`{path}` has half of a surrogate pair in {half}, which is no character")
     if _deeper_than(fields, _MOST_LEVELS):
         raise ModelError(f"`{path}` is nested more than {_MOST_LEVELS} levels deep: neither a config nor a manifest")
     return fields
@@ -138,6 +140,21 @@ def _tagged_float(fields: dict[str, Any]) -> Any:
     """
     text = fields.get(_FLOAT_TAG) if len(fields) == 1 else None
     return float(text) if isinstance(text, str) and text in _TAGGED_FLOATS else fields
+
+
+def _half_a_character(fields: Mapping[str, Any]) -> str | None:
+    """The first field (escaped) that can't be written as UTF-8, its key or what it holds; None if all can."""
+    try:
+        json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        for key, value in fields.items():
+            try:
+                json.dumps([key, value], ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                return f"`{key.encode(errors='backslashreplace').decode()}`"
+    except (ValueError, RecursionError):  # too deep, which has a message of its own; numbers of too many digits
+        return None
+    return None
 
 
 def _deeper_than(value: Any, levels: int) -> bool:

@@ -4,6 +4,8 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ import transformers
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
+from planc.model.building.blame import with_field
 from planc.model.building.configs import config_fields
 from planc.model.building.instantiate import instantiate
 from planc.model.building.modules import module_entries
@@ -30,7 +33,21 @@ log = logging.getLogger(__name__)
 def build(source: Source, *, trust_remote_code: bool = False) -> ManifestFile:
     """The manifest of what `source` names. Raises ModelError."""
     with _quiet():
-        return build_manifest(build_model(source, trust_remote_code=trust_remote_code), source.name)
+        try:
+            return _facts(source, trust_remote_code)
+        except Exception as error:  # transformers and its models raise anything on values that they didn't expect
+            if isinstance(source, ConfigSource):
+                raise with_field(error, source.fields, partial(_built_from, source, trust_remote_code)) from error
+            raise error if isinstance(error, ModelError) else with_field(error, {}, lambda _: None) from error
+
+
+def _facts(source: Source, trust_remote_code: bool, trace: bool = True) -> ManifestFile:
+    return build_manifest(build_model(source, trust_remote_code=trust_remote_code), source.name, trace=trace)
+
+
+def _built_from(source: ConfigSource, trust_remote_code: bool, fields: Mapping[str, Any]) -> ManifestFile:
+    """The facts of a model of other `fields`."""
+    return _facts(replace(source, fields=fields), trust_remote_code, trace=False)
 
 
 def build_model(

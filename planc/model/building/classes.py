@@ -8,6 +8,7 @@ from transformers import GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from planc.model.building.configs import text_config
+from planc.model.errors import ModelError
 
 # Tried in this order where a config names no class of its own: a language model's head carries rules that its base
 # model lacks.
@@ -31,13 +32,21 @@ def model_classes(config: PreTrainedConfig, trust_remote_code: bool = False) -> 
     """
     if trust_remote_code:
         yield from _remote_classes(config)
-    for name in config.architectures or ():
+    for name in _architectures(config):
         cls = getattr(transformers, str(name), None) if str(name).isidentifier() else None
         if isinstance(cls, type) and issubclass(cls, PreTrainedModel):
             yield from _with_config(cls, config)
     candidates = [_as_auto_classes_build(cls, config) for cls in _auto_classes(config)]
     yield from sorted(candidates, key=lambda candidate: candidate[1] is not config)
     yield from _module_classes(config)
+
+
+def _architectures(config: PreTrainedConfig) -> list[object]:
+    """Raises ModelError for what is no list of names."""
+    names: object = config.architectures
+    if names is not None and not (isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)):
+        raise ModelError("the config's `architectures` is no list of class names")
+    return [name for name in names or () if name != "PreTrainedModel"]  # the class of all classes, which builds none
 
 
 def _auto_classes(config: PreTrainedConfig) -> Iterator[type[PreTrainedModel]]:

@@ -14,7 +14,9 @@ from planc.model.building.plain import plain
 from planc.model.errors import ModelError
 
 # Fields that count layers: `num_hidden_layers`, `encoder_layers`, `n_layer`.
-_COUNTS_LAYERS = re.compile(r"(^|_)layers?$")
+_COUNTS_LAYERS = re.compile(r"(^|_)(layers?|depths?)$")
+# transformers makes a name for every label, and a model of any kind has the field.
+_MOST_LABELS = 1_000_000
 # Ten times what any released model has; a config that asks for more would build for minutes, or until memory is out.
 _MOST_LAYERS = 2_000
 # Fields that say nothing of the model's shape, and differ between files of one and the same model.
@@ -59,8 +61,23 @@ def _refuse_giants(fields: Mapping[str, Any]) -> None:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             _refuse_giants(value)
-        elif isinstance(value, int) and _COUNTS_LAYERS.search(str(key)) and value > _MOST_LAYERS:
-            raise ModelError(f"the config has `{key}: {value}`; planc builds models of at most {_MOST_LAYERS:,} layers")
+        elif _COUNTS_LAYERS.search(str(key)) and _largest(value) > _MOST_LAYERS:
+            raise ModelError(
+                f"the config has `{key}: {_shown(value)}`; planc builds models of at most {_MOST_LAYERS:,} layers"
+            )
+        elif key == "num_labels" and _largest(value) > _MOST_LABELS:
+            raise ModelError(f"the config has `num_labels: {_shown(value)}`; planc takes at most {_MOST_LABELS:,}")
+
+
+def _largest(value: object) -> int:
+    """The largest whole number in a field that has one, or a list of them for as many parts of the model."""
+    numbers = value if isinstance(value, list | tuple) else (value,)
+    return max((number for number in numbers if isinstance(number, int)), default=0)
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def first_line(error: BaseException) -> str:
