@@ -41,10 +41,12 @@ class RemovedStyle(Rule):
         for name, rules in removed.items():
             rule = rules[0]
             others = f", and {counted(len(rules), 'rule')} still name it" if len(rules) > 1 else ""
+            new = REMOVED_NAMES.get(name)
+            said = f"is called `{new}` in transformers now" if new else "was removed from transformers"
             yield self.code.found(
-                f"the style `{name}` was removed from transformers{others}",
+                f"the style `{name}` {said}{others}",
                 span=rule.style.span,
-                label="removed",
+                label="renamed" if new else "removed",
                 labels=tuple(Label(other.style.span, "here, too") for other in rules[1:]),
                 key=rule.key.text,
                 help=(REMOVED[name],),
