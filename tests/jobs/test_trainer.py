@@ -95,12 +95,14 @@ class Job:
 
 ALL_REDUCE = {"tp_size": 2, "ep_size": 2, "ep_implementation": "all_reduce"}
 SWEEP = "PLANC_SWEEP" in os.environ
-EVERYTHING = ("train", "resume", "theirs", "tune", "loop")
+EVERYTHING = ("train", "resume", "theirs", "their resume", "tune", "loop", "their loop")
+# What one process runs for those that it doesn't have.
+ALONE = {"resume": "train", "theirs": "train", "their resume": "train", "their loop": "loop"}
 JOBS = {
-    "tp2": Job("llama", {"tp_size": 2}, 1, ("train", "resume", "tune", "loop"), evaluated=7),
+    "tp2": Job("llama", {"tp_size": 2}, 1, ("train", "their resume", "tune", "loop"), evaluated=7),
     "fsdp4": Job("llama", {"fsdp_size": 4}, 4, ("resume", "loop")),
     "tp2·fsdp2": Job("llama", {"tp_size": 2, "fsdp_size": 2}, 2, ("train", "tune")),
-    "tp2·ep2": Job("mixtral", ALL_REDUCE, 1, ("train",)),
+    "tp2·ep2": Job("mixtral", ALL_REDUCE, 1, ("train", "their loop")),
     "tp2·fsdp2·ep4": Job("mixtral", {"tp_size": 2, "fsdp_size": 2, "ep_size": 4}, 2, ("resume", "theirs", "loop")),
 }
 
@@ -152,30 +154,46 @@ def trained(folder: Path, job: Job, runs: tuple[str, ...], earlier: Path | None)
     found: dict[str, Any] = {}
     if "train" in runs:
         found["train"] = logged(run("train.py", job)), load_file("trained/model.safetensors")
-    if "resume" in runs:
-        if torch.distributed.get_rank() == 0:
-            shutil.rmtree("runs", ignore_errors=True)
-            shutil.copytree(f"{earlier}/runs/checkpoint-2", "runs/checkpoint-2")
-        found["resume"] = logged(run("train.py", job, "--resume")), load_file("trained/model.safetensors")
+    for what, script in {"resume": "train.py", "their resume": "their_train.py"}.items():
+        if what in runs:
+            torch.distributed.barrier()
+            if torch.distributed.get_rank() == 0:
+                shutil.rmtree("runs", ignore_errors=True)
+                shutil.copytree(f"{earlier}/runs/checkpoint-2", "runs/checkpoint-2")
+            left = run(script, job, "--resume")
+            found[what] = logged(left), load_file("trained/model.safetensors")
+            put_back_best(left["trainer"])
     if "theirs" in runs:
         found["theirs"] = logged(run("their_train.py", job)), load_file("trained/model.safetensors")
     if "tune" in runs and FINE_TUNES:
         found["tune"] = logged(run("finetune.py", job)), {}
-    if "loop" in runs:
-        loop = run("loop.py", job, even=True)
-        logs = [*({"loss": loss} for loss in loop["losses"]), *({"norm": norm} for norm in loop["norms"])]
-        found["loop"] = logs, load_file("trained/model.safetensors")
-        if job.ranks == torch.distributed.get_world_size():
-            with pytest.raises(RunError, match=r"sharded already.*parallelism_config=planc\.parallelism_config"):
-                DistributedDataParallel(loop["model"])
+    for what, script in {"loop": "loop.py", "their loop": "their_loop.py"}.items():
+        if what in runs:
+            loop = run(script, job, even=True)
+            logs = [*({"loss": loss} for loss in loop["losses"]), *({"norm": norm} for norm in loop["norms"])]
+            found[what] = logs, load_file("trained/model.safetensors")
+            if job.ranks == torch.distributed.get_world_size() and what == "loop":
+                with pytest.raises(RunError, match=r"sharded already.*parallelism_config=planc\.parallelism_config"):
+                    DistributedDataParallel(loop["model"])
     if Session.current is not None:
         Session.current.close()
     return found
 
 
+def put_back_best(trainer: Any) -> None:
+    """Check that the Trainer finds the weights of its best checkpoint again, as `load_best_model_at_end` has it."""
+    trainer.state.best_model_checkpoint = "runs/checkpoint-2"
+    trainer._load_best_model()
+    trainer.save_model("best")
+    torch.distributed.barrier()
+    best, found = (load_file(f"{folder}/model.safetensors") for folder in ("runs/checkpoint-2", "best"))
+    assert best.keys() == found.keys() and all(torch.equal(found[name], best[name]) for name in best)
+
+
 def alone_too(key: tuple[str, int]) -> tuple[str, ...]:
     """What one process must run for the jobs of a model and a number of evaluated rows."""
-    needed = {run for job in JOBS.values() if (job.model, job.evaluated) == key for run in job.runs}
+    jobs = [job for job in JOBS.values() if (job.model, job.evaluated) == key]
+    needed = {ALONE.get(run, run) for job in jobs for run in job.runs}
     return ("train", *(run for run in ("tune", "loop") if SWEEP or run in needed))
 
 
@@ -193,9 +211,7 @@ def test_the_page_trains_as_one_process(tmp_path: Path) -> None:
         for rank, found in enumerate(run_ranks(job.ranks, trained, folder, job, runs, earlier[job.model])):
             assert found.keys() == {run for run in runs if run != "tune" or FINE_TUNES}
             for what, (logs, saved) in found.items():
-                compare(
-                    logs, saved, alone[key][what if what in alone[key] else "train"], f"{name}, {what}, rank {rank}"
-                )
+                compare(logs, saved, alone[key][ALONE.get(what, what)], f"{name}, {what}, rank {rank}")
         if "train" in runs:
             earlier[job.model] = folder
 
