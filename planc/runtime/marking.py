@@ -36,8 +36,15 @@ def mark(model: nn.Module, program: Program, meshes: Meshes) -> None:
     marked._fsdp_size = program.layout.fsdp_size
     for kind, plan in program.plans.merged.items():
         setattr(marked, f"_{kind}_plan", dict(plan))
+    keep_name(marked)
     _gather_like_planc(marked)
     marked._ddp_params_and_buffers_to_ignore = _NeverByDdp()
+
+
+def keep_name(model: Any) -> None:
+    """Let `model` go by its own class's name, which FSDP2 changed: by it the Trainer knows what shifts labels."""
+    name = type(model).__name__.removeprefix("FSDP")
+    model._get_name = lambda: name
 
 
 def distributed_config(program: Program) -> DistributedConfig:

@@ -8,9 +8,10 @@ import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import recursively_apply
 from torch import Tensor
-from transformers import Trainer
+from transformers import PreTrainedModel, Trainer
 
 from planc.runtime.checkpoint.training import load_training, save_training
+from planc.runtime.marking import keep_name
 
 T = TypeVar("T", bound=Trainer)
 # A folder and a file in the checkpoints of the Trainer.
@@ -26,9 +27,11 @@ def prepare_trainer(trainer: T) -> T:
     Its checkpoints then hold, beside what they hold anyway, the optimizer (`planc.save_training`), scheduler and random
     states. `trainer.train(resume_from_checkpoint=True)` resumes, at another layout or in one process, too, and
     `load_best_model_at_end` works. Evaluation gathers from one rank of each tensor-parallel group, where the Trainer
-    counts all of them, but for the rows of the last batch.
+    counts all of them, but for the rows of the last batch. With label smoothing labels are shifted under FSDP, too.
     """
     changed: Any = trainer
+    if isinstance(changed.model, PreTrainedModel):
+        keep_name(changed.model)
     changed.args.save_only_model = False
     changed._save_optimizer_and_scheduler = functools.partial(_save, changed)
     changed._load_optimizer_and_scheduler = functools.partial(_load, changed)

@@ -95,15 +95,19 @@ class Job:
 
 ALL_REDUCE = {"tp_size": 2, "ep_size": 2, "ep_implementation": "all_reduce"}
 SWEEP = "PLANC_SWEEP" in os.environ
-EVERYTHING = ("train", "resume", "theirs", "their resume", "tune", "loop", "their loop")
+EVERYTHING = (
+    "train", "resume", "theirs", "their resume", "smooth", "their smooth", "tune", "loop", "their loop",
+)  # fmt: skip
 # What one process runs for those that it doesn't have.
-ALONE = {"resume": "train", "theirs": "train", "their resume": "train", "their loop": "loop"}
+ALONE = {
+    "resume": "train", "theirs": "train", "their resume": "train", "their smooth": "smooth", "their loop": "loop",
+}  # fmt: skip
 JOBS = {
     "tp2": Job("llama", {"tp_size": 2}, 1, ("train", "their resume", "tune", "loop"), evaluated=7),
     "fsdp4": Job("llama", {"fsdp_size": 4}, 4, ("resume", "loop")),
-    "tp2·fsdp2": Job("llama", {"tp_size": 2, "fsdp_size": 2}, 2, ("train", "tune")),
-    "tp2·ep2": Job("mixtral", ALL_REDUCE, 1, ("train", "their loop")),
-    "tp2·fsdp2·ep4": Job("mixtral", {"tp_size": 2, "fsdp_size": 2, "ep_size": 4}, 2, ("resume", "theirs", "loop")),
+    "tp2·fsdp2": Job("llama", {"tp_size": 2, "fsdp_size": 2}, 2, ("smooth", "their smooth")),
+    "tp2·ep2": Job("mixtral", ALL_REDUCE, 1, ("theirs", "their loop")),
+    "tp2·fsdp2·ep4": Job("mixtral", {"tp_size": 2, "fsdp_size": 2, "ep_size": 4}, 2, ("resume", "tune")),
 }
 
 
@@ -116,14 +120,17 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 def prepared(folder: Path, job: Job, sizes: dict[str, Any]) -> Path:
     """A working directory with what the page's scripts read, for a job at `sizes`."""
-    build(job.model).save_pretrained(folder / "model")
+    build(job.model, num_hidden_layers=1).save_pretrained(folder / "model")
     tokenizer().save_pretrained(folder / "model")
     (folder / "plan.yaml").write_text("\n".join(f"{name}: {value}" for name, value in sizes.items()) or "{}")
     for name, text in SCRIPTS.items():
         adapted = re.sub(r"(batch_size=)2\b", rf"\g<1>{ROWS // (job.data_ranks if sizes else 1)}", text)
         assert adapted.count(OURS) == 1
         (folder / name).write_text(adapted)
-        (folder / f"their_{name}").write_text(adapted.replace(OURS, THEIRS))
+    smooth = (folder / "train.py").read_text().replace("max_steps=3", "max_steps=2, label_smoothing_factor=0.1")
+    (folder / "smooth.py").write_text(smooth)
+    for file in (*SCRIPTS, "smooth.py"):
+        (folder / f"their_{file}").write_text((folder / file).read_text().replace(OURS, THEIRS))
     return folder
 
 
@@ -163,8 +170,9 @@ def trained(folder: Path, job: Job, runs: tuple[str, ...], earlier: Path | None)
             left = run(script, job, "--resume")
             found[what] = logged(left), load_file("trained/model.safetensors")
             put_back_best(left["trainer"])
-    if "theirs" in runs:
-        found["theirs"] = logged(run("their_train.py", job)), load_file("trained/model.safetensors")
+    for what, script in {"theirs": "their_train.py", "smooth": "smooth.py", "their smooth": "their_smooth.py"}.items():
+        if what in runs:
+            found[what] = logged(run(script, job)), load_file("trained/model.safetensors")
     if "tune" in runs and FINE_TUNES:
         found["tune"] = logged(run("finetune.py", job)), {}
     for what, script in {"loop": "loop.py", "their loop": "their_loop.py"}.items():
@@ -194,7 +202,7 @@ def alone_too(key: tuple[str, int]) -> tuple[str, ...]:
     """What one process must run for the jobs of a model and a number of evaluated rows."""
     jobs = [job for job in JOBS.values() if (job.model, job.evaluated) == key]
     needed = {ALONE.get(run, run) for job in jobs for run in job.runs}
-    return ("train", *(run for run in ("tune", "loop") if SWEEP or run in needed))
+    return ("train", *(run for run in ("smooth", "tune", "loop") if SWEEP or run in needed))
 
 
 def test_the_page_trains_as_one_process(tmp_path: Path) -> None:
@@ -224,9 +232,8 @@ def compare(logs: list[Any], saved: dict[str, Any], alone: tuple[list[Any], dict
     assert logs[-len(expected) :] == [pytest.approx(log, rel=1e-4) for log in expected], where
     assert saved.keys() == weights.keys()
     for name, tensor in weights.items():
-        torch.testing.assert_close(
-            saved[name], tensor, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{where}: {name}: {text}"
-        )
+        # By norms, as AdamW moves an entry whose gradient is rounding alone as far as others: a hundredth of a step.
+        assert (saved[name] - tensor).norm() <= 2e-5 * tensor.norm(), f"{where}: {name}"
 
 
 def test_the_sft_trainer_was_tried() -> None:

@@ -16,7 +16,8 @@ class TrainerNeeds(Rule):
 
     A model that was sharded while loading needs accelerate 1.12 or newer, which mirrors `tp_size` and `fsdp_size`, and
     can't resume from a checkpoint yet: the Trainer takes `save_only_model=True` or `save_strategy="no"` only.
-    `planc.prepare_trainer(trainer)` lets it save and resume everything, at any layout.
+    `planc.prepare_trainer(trainer)` lets it save and resume everything, at any layout. It also mends label smoothing:
+    FSDP renames the model's class, by which the Trainer knows that labels are shifted.
 
     accelerate 1.15.0 takes parallel sizes on accelerators alone, and at TP with FSDP it gives every rank the same rows
     of an `IterableDataset`, unless `dispatch_batches` is False. `planc.parallelism_config(model)`, among the
@@ -52,5 +53,7 @@ class TrainerNeeds(Rule):
 def _notes(context: CheckContext) -> Iterator[str]:
     yield 'it takes `save_only_model=True` or `save_strategy="no"` only; `planc.prepare_trainer` lets it resume'
     layout = context.layout
+    if layout.fsdp_size * layout.dp_replicate_size > 1:
+        yield "`label_smoothing_factor` needs `planc.prepare_trainer`, or labels aren't shifted"
     if layout.tp_size > 1 and layout.fsdp_size * layout.dp_replicate_size > 1:
         yield "rows of an `IterableDataset` need `planc.parallelism_config`, or every rank gets the same ones"
