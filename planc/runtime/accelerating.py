@@ -53,6 +53,12 @@ class ShardedParallelism(ParallelismConfig):  # type: ignore[misc]
                 "arguments of the Trainer"
             )
 
+    def __copy__(self) -> "ShardedParallelism":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "ShardedParallelism":
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:
         """As accelerate's own, without the mesh: the Trainer saves its arguments beside the weights."""
         return ParallelismConfig, (1, self.dp_shard_size, self.tp_size)

@@ -63,13 +63,22 @@ def tensors(model: Any) -> dict[str, Any]:
     return found
 
 
-def both(folder: Path, plan: dict[str, Any], out: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Attributes and tensors of both models; ours is saved to `out`."""
+def generated(model: Any, cache: str | None) -> Any:
+    ids = torch.arange(1, 8)[None]
+    return model.generate(ids, max_new_tokens=4, do_sample=False, cache_implementation=cache).tolist()
+
+
+def both(folder: Path, plan: dict[str, Any], out: Path) -> tuple[list[Any], list[Any]]:
+    """Attributes and tensors of both models, and what ours generates; ours is saved to `out`."""
     config = planc.distributed_config(plan, folder, training=False)
     theirs = AutoModelForCausalLM.from_pretrained(folder, distributed_config=config, attn_implementation="eager")
     ours: Any = planc.from_pretrained(folder, plan, attn_implementation="eager")
     found = [attributes(theirs), tensors(theirs)], [attributes(ours), tensors(ours)]
     ours.save_pretrained(out)
+    if plan.keys() <= {"tp_size", "tp_plan"}:
+        # A static cache is made for this rank's heads, by the plan and the size that the model carries.
+        found[1].append(generated(ours, "static"))
+        found[0].append(generated(AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager"), None))
     torch.distributed.barrier()
     assert Session.current is not None
     Session.current.close()

@@ -5,6 +5,7 @@ model that transformers' own loader sharded by the plan; TRL's SFTTrainer; a loo
 some layouts; `PLANC_SWEEP=1 pytest tests/jobs/test_trainer.py` runs each at all.
 """
 
+import copy
 import os
 import pickle
 import re
@@ -257,6 +258,7 @@ def test_accelerate_is_told_the_sizes() -> None:
     # `TrainingArguments` are saved beside the weights, and read where planc isn't installed.
     again = pickle.loads(pickle.dumps(config))
     assert type(again) is accelerate.ParallelismConfig and sizes(again) == sizes(config)
+    assert copy.deepcopy(config) is config
     program = planc.compile("llama-3.1-8b", tp_size=2)
     assert sizes(planc.parallelism_config(program)) == (1, 1, 2)
     assert planc.parallelism_config(DistributedConfig()) is None
