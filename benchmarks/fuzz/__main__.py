@@ -1,6 +1,6 @@
 """Attack planc with inputs that are wrong in one place.
 
-    python -m benchmarks.fuzz configs [--seed 0] [--count 1000] [--only TEXT] [--limit 10]
+    python -m benchmarks.fuzz configs|manifests [--seed 0] [--count 1000] [--only TEXT] [--limit 10]
 
 Without `--count` every case is tried, else so many, drawn by the seed. Each input that raises, ends in status 3 or
 takes longer than the limit (seconds of the processor) is printed; the status is 1 where there was one.
@@ -13,13 +13,14 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.fuzz import configs
+from benchmarks.fuzz import configs, manifests
 from benchmarks.fuzz.judging import Outcome, check_file, limit_memory
 
 Cases = Callable[[], Iterator[tuple[str, bytes]]]
 Judge = Callable[[bytes, Path, float], Outcome]
 KINDS: dict[str, tuple[Cases, Judge]] = {
     "configs": (configs.cases, check_file),
+    "manifests": (manifests.cases, check_file),
 }
 
 

@@ -155,7 +155,7 @@ def read_flow(manifest: Manifest) -> Flow | None:
         return None
     try:
         return Flow.from_json(manifest.file.flows[0])
-    except (KeyError, IndexError, TypeError, ValueError):
+    except ValueError:
         return None
 
 

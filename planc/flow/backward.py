@@ -137,7 +137,10 @@ class _Pass:
         source = op.inputs[0]
         if not isinstance(self.forward.types[source], Replicated) or not self.flow.differentiable[source]:
             return False
-        bounds = self._bounds(op, output)
+        try:
+            bounds = self._bounds(op, output)
+        except (TypeError, ValueError, LookupError, ArithmeticError):
+            bounds = None  # indices may be anything that a model, or whoever wrote the manifest, thought of
         if bounds is None:
             return False
         gradient = self.gradients[output]

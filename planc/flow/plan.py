@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from planc.flow.pieces import chunk, strided
+from planc.flow.problems import CantFollowError
 from planc.flow.types import WHOLE, Origin, PartialSum, Sharded, Type
 from planc.layouts.placement import Partial, Placement, Replicate, Shard, StridedShard
 from planc.model.manifest import Manifest, Module
@@ -21,7 +22,9 @@ class Ranks:
     looked_at: tuple[int, ...]
 
     def place(self, placement: Placement, shape: tuple[int, ...], origin: Origin | None) -> Type:
-        """The type of a value of this global shape under a placement."""
+        """The type of a value of this global shape under a placement. Raises CantFollowError for a cut scalar."""
+        if not shape and isinstance(placement, Shard | StridedShard):
+            raise CantFollowError("a part of a value without dims")
         match placement:
             case Replicate():
                 return WHOLE

@@ -187,10 +187,17 @@ class Flow:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Flow:
-        """The inverse of `to_json`; raises KeyError, IndexError, TypeError or ValueError on what isn't one.
+        """The inverse of `to_json`. Raises ValueError on what isn't one.
 
-        Ids and shapes are verified; what stands in arguments is up to those who read them.
+        Ids, shapes and numbers off shapes are verified; other arguments are up to the rules that read them.
         """
+        try:
+            return Flow._read(data)
+        except (KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+            raise ValueError(f"it is no recorded dataflow ({type(error).__name__})") from None
+
+    @staticmethod
+    def _read(data: Mapping[str, Any]) -> Flow:
         shapes = [tuple(shape) for shape in data["shapes"]]
         values = tuple(shapes[number] for number in data["values"])
         constants = set(data["constants"])
@@ -227,3 +234,37 @@ def _verify(flow: Flow) -> None:
         raise ValueError("an operation in no module")
     if not all(len(op.inputs) == len(op.outputs) for op in flow.operations if op.name in ("enter", "leave")):
         raise ValueError("a module's edge that loses values")
+    if not all(op.inputs and op.outputs for op in flow.operations if "in_place" in op.keywords):
+        raise ValueError("a change in place of nothing")
+    for op in flow.operations:
+        if op.sizes:
+            _verify_numbers((*op.arguments, *op.keywords.values()), flow.shapes)
+    _verify_order(flow)
+
+
+def _verify_numbers(arguments: Iterable[Argument], shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raises ValueError where a number off a shape reads a dim that the value doesn't have."""
+
+    def size(value: int, dim: int) -> int:
+        return shapes[value][dim]
+
+    for argument in arguments:
+        if type(argument) is not list or not argument or argument[0] in (VALUE, OTHER):
+            continue
+        if argument[0] != NUMBER:
+            _verify_numbers(argument, shapes)
+            continue
+        try:
+            evaluate(argument[1], size)
+        except ZeroDivisionError:  # at these sizes; those who read it know what to do
+            continue
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError("a number that no shape gives") from error
+
+
+def _verify_order(flow: Flow) -> None:
+    """Raises ValueError where a value is read before it is made: nothing could be followed back from it."""
+    made_at = {value: place for place, op in enumerate(flow.operations) for value in op.outputs}
+    for place, op in enumerate(flow.operations):
+        if any(made_at.get(value, -1) >= place for value in op.inputs):
+            raise ValueError("a value that is read before it is made")

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from planc.model import bundled
 from planc.model.cache import Cache
+from planc.model.dataflow import Flow
 from planc.model.errors import ModelError
 from planc.model.manifest import Manifest
 from planc.model.source import (
@@ -53,7 +54,7 @@ def load_manifest(
 
 def _without_building(source: Source, cache: Cache | None) -> Manifest | None:
     if isinstance(source, ManifestSource):
-        return Manifest.from_json(source.content, source.origin)
+        return _verified(Manifest.from_json(source.content, source.origin), source.origin)
     if isinstance(source, ConfigSource) and source.bundled and not source.overrides:
         path = bundled.manifest_path(source.bundled)
         manifest = Manifest.load(path) if path.exists() else None
@@ -62,6 +63,24 @@ def _without_building(source: Source, cache: Cache | None) -> Manifest | None:
     if cache is not None and _cacheable(source):
         return cache.get(source)
     return None
+
+
+def _verified(manifest: Manifest, origin: str) -> Manifest:
+    """The manifest of somebody else, after its recorded dataflows were read: what is behind relies on them."""
+    for recorded in manifest.file.flows:
+        try:
+            _verify_parameters(Flow.from_json(recorded), manifest)
+        except ValueError as error:
+            raise ModelError(f"`{origin}` is not a manifest: in its dataflow, {error}") from None
+    return manifest
+
+
+def _verify_parameters(flow: Flow, manifest: Manifest) -> None:
+    """Raises ValueError where a recorded parameter has other dims than the manifest says."""
+    for value, source in flow.sources.items():
+        known = manifest.parameters.get(source.removeprefix("parameter:")) if source.startswith("parameter:") else None
+        if known is not None and len(known[1].shape) != len(flow.shapes[value]):
+            raise ValueError(f"`{source}` has {len(flow.shapes[value])} dims, and the parameter {len(known[1].shape)}")
 
 
 def _build(source: Source, cache: Cache | None, trust_remote_code: bool) -> Manifest:
