@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from planc.diagnostics.diagnostic import Diagnostic, Report, Severity
     from planc.program.errors import ProgramError
     from planc.program.program import Program
+    from planc.runtime.batches import data_rank, data_world_size
+    from planc.runtime.gradients import clip_grad_norm_, parameter_groups
 
 _HOMES = {
     "apply": "planc.api",
@@ -38,7 +40,11 @@ _HOMES = {
     "distributed_config": "planc.api",
     "from_pretrained": "planc.api",
     "load_training": "planc.api",
+    "clip_grad_norm_": "planc.runtime.gradients",
+    "data_rank": "planc.runtime.batches",
+    "data_world_size": "planc.runtime.batches",
     "parallelism_config": "planc.api",
+    "parameter_groups": "planc.runtime.gradients",
     "prepare_trainer": "planc.api",
     "save_pretrained": "planc.api",
     "save_training": "planc.api",
@@ -62,11 +68,15 @@ __all__ = [
     "__version__",
     "apply",
     "check",
+    "clip_grad_norm_",
     "compile",
+    "data_rank",
+    "data_world_size",
     "distributed_config",
     "from_pretrained",
     "load_training",
     "parallelism_config",
+    "parameter_groups",
     "prepare_trainer",
     "resolve",
     "save_pretrained",

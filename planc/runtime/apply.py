@@ -93,6 +93,7 @@ def shard(model: nn.Module, program: Program, joined: Session | None, manifest: 
         return model
     joined.agree(program.layout.world_size, program.hash, manifest.hash)
     meshes = joined.meshes(program.layout)
+    joined.layout = program.layout
     apply_operations(model, program.operations, meshes)
     mark(model, program, meshes)
     watch(model, program, joined)

@@ -101,6 +101,8 @@ class Session:
     _watchdog: Watchdog | None = None
     _own: Claim | None = None
     _meshes: dict[Layout, Meshes] = field(default_factory=dict)
+    # Of the program that was applied last.
+    layout: Layout | None = None
     current: ClassVar["Session | None"] = None
 
     @classmethod
