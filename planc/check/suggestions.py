@@ -10,6 +10,8 @@ from planc.check.nearest import edit_distance, nearest
 from planc.check.rule import CheckContext
 from planc.syntax.plan import Indices, Key, Names, PlanRule, Wildcard
 
+# Nobody reads on, and each explanation looks at every name of the model: the rest is only counted.
+MOST_EXPLAINED = 30
 STAR = "`*` is one layer number, not a glob"
 
 

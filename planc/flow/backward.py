@@ -82,7 +82,7 @@ class _Pass:
                 self._boundary(number, op, position, boundary)
             elif op.name in ("getitem", "chunk", "split", "split_with_sizes") and self._sliced(number, op, output):
                 continue
-            elif output in self.parts:
+            elif output in self.parts and op.inputs:
                 self._pass(number, op.inputs[0], output)
             else:
                 self._spread(number, op, output, gradient)
@@ -134,6 +134,8 @@ class _Pass:
 
     def _sliced(self, number: int, op: Operation, output: int) -> bool:
         """Whether `op` takes consecutive features of a whole value's last dim: then its parts are kept apart."""
+        if not op.inputs:
+            return False
         source = op.inputs[0]
         if not isinstance(self.forward.types[source], Replicated) or not self.flow.differentiable[source]:
             return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from planc.check.nearest import or_list
 from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
-from planc.check.suggestions import Suggestion, expand, suggest
+from planc.check.suggestions import MOST_EXPLAINED, Suggestion, expand, suggest
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label, Severity
 from planc.syntax.plan import Indices, PlanRule
@@ -40,9 +40,11 @@ class DeadRule(Rule):
         # A fix must not write a key that the section has already, or that another fix writes.
         taken = {(rule.plan, text) for rule in context.rules() for text in _written_out(rule)}
         groups: dict[object, list[_Dead]] = defaultdict(list)
+        count = 0
         for rule in context.rules():
             if not context.resolved.matches[rule] and not context.is_own_key(rule):
-                found = suggest(rule, context)
+                count += 1
+                found = suggest(rule, context) if count <= MOST_EXPLAINED else Suggestion()
                 is_free = found.is_certain and (rule.plan, found.keys[0]) not in taken
                 if is_free:
                     taken.add((rule.plan, found.keys[0]))
@@ -63,7 +65,7 @@ class DeadRule(Rule):
             f"{said} nothing in {context.manifest.file.class_name}",
             span=first.rule.key.span,
             label=first.found.label or "no module or parameter has this name",
-            labels=tuple(Label(dead.rule.key.span, also) for dead in others),
+            labels=tuple(Label(dead.rule.key.span, also) for dead in others[:MOST_EXPLAINED]),
             key=first.rule.key.text,
             notes=tuple(dict.fromkeys(note for dead in group for note in dead.found.notes)),
             help=(f"did you mean {or_list(first.found.keys)}?",) if first.found.keys else (),

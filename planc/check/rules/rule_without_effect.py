@@ -1,6 +1,6 @@
 """PL110."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from planc.check.effects import acts
 from planc.check.places import counted
@@ -31,11 +31,11 @@ class RuleWithoutEffect(Rule):
     """
 
     def check(self, context: CheckContext) -> Iterator[Diagnostic]:
+        assigned = {kind: _by_rule(context.resolved.plan(kind).values()) for kind in {r.plan for r in context.rules()}}
         for rule in context.rules():
             if rule.plan == "fsdp" or rule.style.name not in STYLES or rule.style.name == "replicate":
                 continue
-            assigned = context.resolved.plan(rule.plan)
-            mine = [a for a in assigned.values() if a.rule == rule]
+            mine = assigned[rule.plan].get(rule, [])
             if mine and not any(acts(assignment, context) for assignment in mine):
                 yield self._found(rule, mine, context)
 
@@ -62,3 +62,14 @@ class RuleWithoutEffect(Rule):
             return label, f"name the module: `{rule.key.text.rpartition('.')[0]}`"
         label = "the module has no parameters of its own, and a rule doesn't reach the modules inside"
         return label, "name the modules that hold parameters"
+
+
+def _by_rule(assignments: Iterable[Assignment]) -> dict[PlanRule, list[Assignment]]:
+    """Assignments by their rule, in order; each object is hashed once, for it is deep and has thousands of targets."""
+    by_object: dict[int, tuple[PlanRule, list[Assignment]]] = {}
+    for assignment in assignments:
+        by_object.setdefault(id(assignment.rule), (assignment.rule, []))[1].append(assignment)
+    found: dict[PlanRule, list[Assignment]] = {}
+    for rule, alike in by_object.values():
+        found.setdefault(rule, []).extend(alike)
+    return found

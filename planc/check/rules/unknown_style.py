@@ -6,11 +6,14 @@ from collections.abc import Iterator, Sequence
 from planc.check.nearest import edit_distance, or_list
 from planc.check.places import counted
 from planc.check.rule import CheckContext, Rule
+from planc.check.suggestions import MOST_EXPLAINED
 from planc.diagnostics.codes import define
 from planc.diagnostics.diagnostic import Diagnostic, Edit, Fix, Label, Severity
 from planc.styles.registry import REMOVED, get, names
 from planc.syntax.plan import PlanKind, PlanRule
 
+# No style has a longer name, and how far a text is from each takes time by its length.
+_LONGEST = 100
 # What other libraries call a cut by output or by input features.
 _OTHER_WORDS = {"col": "colwise", "column": "colwise", "columnwise": "colwise", "row": "rowwise"}
 
@@ -43,9 +46,18 @@ class UnknownStyle(Rule):
             if not (name in REMOVED or get(name, rule.plan) or get(name)):
                 unknown[rule.plan, name].append(rule)
         listed: set[PlanKind] = set()
-        for (plan, name), rules in unknown.items():
+        for (plan, name), rules in list(unknown.items())[:MOST_EXPLAINED]:
             yield self._found(name, rules, [] if plan in listed else names(plan))
             listed.add(plan)
+        rest = [rule for rules in list(unknown.values())[MOST_EXPLAINED:] for rule in rules]
+        if rest:
+            yield self.code.found(
+                f"{counted(len(rest), 'more rule')} name no style",
+                span=rest[0].style.span,
+                label="unknown",
+                labels=tuple(Label(other.style.span, "here, too") for other in rest[1:MOST_EXPLAINED]),
+                key=rest[0].key.text,
+            )
 
     def _found(self, name: str, rules: Sequence[PlanRule], present: Sequence[str]) -> Diagnostic:
         rule = rules[0]
@@ -67,6 +79,8 @@ class UnknownStyle(Rule):
 
 def _close(name: str, plan: PlanKind) -> list[str]:
     """The present style that `name` is another spelling of, those that begin with it, or else differ by few letters."""
+    if len(name) > _LONGEST:
+        return []
     present = [style for style in names(plan) if not getattr(get(style, plan), "renamed_to", None)]
     if (meant := _meant(name, present)) is not None:
         return [meant]
