@@ -11,7 +11,7 @@ import planc
 LIMIT = 6.0
 PLANS = {
     "dead rules": ("".join(f"  model.layers.*.mlp.gone{i}: colwise\n" for i in range(4_900)), "4,900"),
-    "unknown styles": ("".join(f"  model.layers.{i}.mlp: styleless{i}\n" for i in range(4_900)), "4,870"),
+    "unknown styles": ("".join(f"  model.layers.*.mlp.x{i}: styleless{i}\n" for i in range(4_900)), "4,870"),
     "a long style": (f"  model.layers.*.mlp.up_proj: {'a' * 100_000}\n", "a"),
 }
 
