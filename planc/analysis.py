@@ -104,6 +104,8 @@ class Settings:
     gpus_per_node: int | None = None
 
     def __post_init__(self) -> None:
+        if self.world_size is not None and self.world_size < 1:
+            raise ValueError(f"a run has at least one process, not {self.world_size:,}")
         if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= MOST_GPUS:
             raise ValueError(f"a node has 1 to {MOST_GPUS:,} GPUs, not {self.gpus_per_node:,}")
 

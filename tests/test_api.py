@@ -131,3 +131,9 @@ def test_a_plan_has_no_code_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert not trace.exists()
     assert not planc.check("foreign_factory:make", plan).ok
     assert trace.exists()
+
+
+@pytest.mark.parametrize("world_size", [0, -1])
+def test_a_run_has_processes(world_size: int) -> None:
+    with pytest.raises(ValueError, match="at least one process"):
+        planc.check("qwen3-0.6b", {"tp_plan": {}}, world_size=world_size)
