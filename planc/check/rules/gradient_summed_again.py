@@ -36,11 +36,20 @@ class GradientSummedAgain(Rule):
         name = ReplicatedWithGradAllReduce.name
         targets = [a.target for a in context.resolved.tp.values() if a.style.name == name and not a.is_parameter]
         if targets:
+            low = _low_precision(targets, context)
+            also = f", and sums them in {low} where FSDP reduces in float32" if low else ""
             yield self.code.found(
                 "with gradient accumulation transformers sums the gradients of "
-                f"{counted(len(targets), 'module')} again in each backward pass",
+                f"{counted(len(targets), 'module')} again in each backward pass{also}",
                 span=size_span(context, "target") or size_span(context, "tp_size"),
                 targets=tuple(targets[:3]),
                 target_count=len(targets),
                 help=("keep `gradient_accumulation_steps=1`, or run the plan by `planc.apply`",),
             )
+
+
+def _low_precision(targets: list[str], context: CheckContext) -> str | None:
+    """The dtype of less than 32 bits that a parameter of these modules, and so its gradient, has."""
+    modules = set(targets)
+    dtypes = {entry.dtype for module, entry in context.manifest.parameters.values() if module.name in modules}
+    return next((dtype for dtype in ("bfloat16", "float16") if dtype in dtypes), None)
