@@ -227,7 +227,7 @@ def _compiled_on_a_rank(
 def started_world_size() -> int | None:
     """The number of processes that a launcher says it started (WORLD_SIZE); None outside of one."""
     started = os.environ.get("WORLD_SIZE", "")
-    return int(started) if started.isdecimal() and started.isascii() else None
+    return int(started) or None if started.isdecimal() and started.isascii() else None
 
 
 def distributed_config(

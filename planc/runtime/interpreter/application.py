@@ -129,8 +129,12 @@ def apply_operations(model: nn.Module, operations: Iterable[Operation], meshes: 
         _refuse_unknown(operation, application)
     early = [o for o in ordered if type(o) not in LATE]
     late = sorted((o for o in ordered if type(o) in LATE), key=lambda o: LATE.index(type(o)))
-    application.run(early)
-    application.run(late)
+    try:
+        application.run(early)
+        application.run(late)
+    except Exception as error:
+        error.add_note("the model is spoiled: parts of it are sharded already; build or load it again")
+        raise
     return model
 
 
