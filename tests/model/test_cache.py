@@ -36,7 +36,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     build = builder.build_manifest
 
-    def counted(model: Any, name: str) -> Any:
+    def counted(model: Any, name: str, trace: bool = True) -> Any:
         names.append(name)
         return build(model, name, trace=False)
 
